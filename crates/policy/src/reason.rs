@@ -69,6 +69,8 @@ macro_rules! reasons {
 reasons! {
     Loopback Program "loopback": "both ends are on this machine, at a loopback address"; "nothing: the kernel is the right place for it".
     RuleNever Program "rule-never": "the policy keeps it in the kernel, or `--ports` does not name its port"; "name its port, or choose another policy".
+    HandoffFailed Service "handoff-failed": "its handoff failed before"; "look into the service's log for the first failure".
+    Restored Service "restored": "it was given back to the kernel on request"; "use `baton handoff` to move it again".
     Bulk Program "bulk": "it proved to be a large transfer, which the kernel carries at less cost"; "choose the policy `fcfs` to have it on the engine all the same".
     WaitsForSends Service "waits-for-sends": "the policy moves it once it has made more requests to send"; "nothing, or choose a policy with a smaller number".
     WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise `connections` in `[engine]`".
@@ -118,6 +120,7 @@ reasons! {
     ProgramGone Service "program-gone": "its program has ended, and it is being closed"; "nothing to be done".
     Gone Service "gone": "its program has ended"; "nothing to be done".
     KernelRefused Service "kernel-refused": "the kernel did not take it back, and the engine goes on with it"; "look into the service's log; it is tried again".
+    Closing Service "closing": "it is closing on both sides, and ends in the engine"; "nothing: it is over soon".
     MtuChanged Service "mtu-changed": "the interface's MTU changed, and a new engine was started"; "nothing: it may move again".
     Upgrade Service "upgrade": "the service was upgraded, and a new engine was started"; "nothing: it may move again".
     Stop Service "stop": "the service ended"; "nothing to be done".
@@ -150,6 +153,13 @@ impl Reason {
 impl From<Refusal> for Reason {
     fn from(refusal: Refusal) -> Reason {
         Reason::Refused(refusal)
+    }
+}
+
+/// Its code.
+impl From<Reason> for std::borrow::Cow<'static, str> {
+    fn from(reason: Reason) -> Self {
+        Self::Borrowed(reason.code())
     }
 }
 

@@ -21,6 +21,7 @@
 //! * *Lifetime prediction* (CH §3.3): [`Known`] would then contain more than a count of sends, and
 //!   a further [`Rule`] would examine it.
 
+use crate::Reason;
 use core::fmt;
 use core::num::NonZeroU64;
 use core::ops::RangeInclusive;
@@ -117,16 +118,34 @@ pub enum Stay {
 }
 
 impl Decision {
-    /// The name in counters and JSON. It never changes.
-    pub const fn code(self) -> &'static str {
+    /// Why the connection does not move now, if it does not.
+    pub const fn reason(self) -> Option<Reason> {
         match self {
-            Decision::Move => "move",
-            Decision::NotYet(Wait::Sends(_)) => "waits-for-sends",
-            Decision::NotYet(Wait::Room) => "waits-for-room",
-            Decision::NotYet(Wait::Smaller) => "large-transfers",
-            Decision::Never(Stay::Rule) => "rule-never",
-            Decision::Never(Stay::Failed) => "handoff-failed",
-            Decision::Never(Stay::Restored) => "restored",
+            Decision::Move => None,
+            Decision::NotYet(wait) => Some(wait.reason()),
+            Decision::Never(stay) => Some(stay.reason()),
+        }
+    }
+}
+
+impl Wait {
+    /// The reason with its code.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Wait::Sends(_) => Reason::WaitsForSends,
+            Wait::Room => Reason::WaitsForRoom,
+            Wait::Smaller => Reason::LargeTransfers,
+        }
+    }
+}
+
+impl Stay {
+    /// The reason with its code.
+    pub const fn reason(self) -> Reason {
+        match self {
+            Stay::Rule => Reason::RuleNever,
+            Stay::Failed => Reason::HandoffFailed,
+            Stay::Restored => Reason::Restored,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::os::socket;
 use crate::sharing::Sharing;
 use crate::table::Slot;
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
+use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +26,7 @@ pub struct Candidate {
     /// The number of requests to send at which the policy is asked again.
     ask_at: u64,
     /// Why it has not moved, as of the last time the policy was asked.
-    reason: &'static str,
+    reason: Option<Reason>,
     /// The groups of children that share it.
     pub shared: Vec<Sharing>,
 }
@@ -44,12 +45,12 @@ enum Stage {
 pub enum Ready {
     Go,
     NotYet,
-    Never(&'static str),
+    Never(Reason),
 }
 
 impl Candidate {
     fn new(identity: (u64, u64), ports: (u16, u16), stage: Stage) -> Candidate {
-        Candidate { identity, ports, stage, ask_at: 0, reason: "", shared: Vec::new() }
+        Candidate { identity, ports, stage, ask_at: 0, reason: None, shared: Vec::new() }
     }
 
     /// A socket without a connection.
@@ -67,12 +68,12 @@ impl Candidate {
     ///
     /// # Errors
     /// The reason why it stays in the kernel, or `None` if it is not an IP connection.
-    pub fn begin(fd: RawFd, connecting: bool) -> Result<Candidate, Option<&'static str>> {
+    pub fn begin(fd: RawFd, connecting: bool) -> Result<Candidate, Option<Reason>> {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
         let ports = (local.port().ok_or(None)?, peer.port().ok_or(None)?);
         if local.is_loopback() {
-            return Err(Some("loopback"));
+            return Err(Some(Reason::Loopback));
         }
         let identity = socket::identity(fd).ok_or(None)?;
         if connecting {
@@ -80,7 +81,7 @@ impl Candidate {
         }
         let mut candidate = Candidate::new(identity, ports, Stage::Connected);
         match candidate.ask(0, || 0) {
-            never @ Decision::Never(_) => Err(Some(never.code())),
+            Decision::Never(stay) => Err(Some(stay.reason())),
             _ => Ok(candidate),
         }
     }
@@ -112,12 +113,12 @@ impl Candidate {
     /// `bytes` gives the number of bytes that it has carried.
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
         let decision = config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1 });
-        self.reason = decision.code();
+        self.reason = decision.reason();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
             Decision::NotYet(_) => self.ask_at = sends + RETRY_SENDS,
             // If it does not move after this, the cause is a call in the kernel at each attempt.
-            Decision::Move => self.reason = "in-use",
+            Decision::Move => self.reason = Some(Reason::InUse),
             Decision::Never(_) => {}
         }
         decision
@@ -132,47 +133,46 @@ impl Candidate {
         let (_, inode) = self.identity;
         self.shared.retain(|sharing| sharing.lasts() || sharing.took(inode));
         if self.shared.iter().any(|sharing| sharing.took(inode)) {
-            return Ready::Never("inherited");
+            return Ready::Never(Reason::Inherited);
         }
         if !self.shared.is_empty() {
             self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
         if socket::identity(fd) != Some(self.identity) {
-            return Ready::Never("closed-unseen");
+            return Ready::Never(Reason::ClosedUnseen);
         }
         if self.stage == Stage::Connecting {
             if socket::is_connecting(fd) {
                 return Ready::NotYet;
             }
             let port = |peer| socket::name(fd, peer).and_then(|name| name.port());
-            let (Some(ours), Some(theirs)) = (port(false), port(true)) else { return Ready::Never("not-connected") };
+            let (Some(ours), Some(theirs)) = (port(false), port(true)) else {
+                return Ready::Never(Reason::Refused(Refusal::NotConnected));
+            };
             (self.ports, self.stage) = ((ours, theirs), Stage::Connected);
         }
         let bytes = || baton_kernel::known(socket::borrow(fd), History::New).map_or(0, |known| known.bytes);
         match self.ask(sends, bytes) {
             Decision::Move => Ready::Go,
             Decision::NotYet(_) => Ready::NotYet,
-            never @ Decision::Never(_) => Ready::Never(never.code()),
+            Decision::Never(stay) => Ready::Never(stay.reason()),
         }
     }
 
     /// Called when the service has refused it, after `sends` requests to send. Returns true if the
     /// reason may pass, so that it is tried again later.
-    pub fn retries_after(&mut self, why: &str, sends: u64) -> bool {
-        const RETRYABLE: [&str; 5] =
-            ["waits-for-sends", "waits-for-room", "large-transfers", "no-buffers", "rules-changed"];
-        let retryable = RETRYABLE.into_iter().find(|code| *code == why);
-        if let Some(why) = retryable {
-            (self.reason, self.ask_at) = (why, sends + RETRY_SENDS);
+    pub fn retries_after(&mut self, why: Reason, sends: u64) -> bool {
+        if why.may_pass() {
+            (self.reason, self.ask_at) = (Some(why), sends + RETRY_SENDS);
         }
-        retryable.is_some()
+        why.may_pass()
     }
 
     /// Called when it ends. Returns why it never moved, for the counters. If processes share it, only
     /// the last one reports.
-    pub fn why_it_stayed(&self) -> Option<&'static str> {
-        let was_asked = self.stage == Stage::Connected && !self.reason.is_empty();
-        (was_asked && !self.shared.iter().any(Sharing::lasts)).then_some(self.reason)
+    pub fn why_it_stayed(&self) -> Option<Reason> {
+        let was_asked = self.stage == Stage::Connected;
+        self.reason.filter(|_| was_asked && !self.shared.iter().any(Sharing::lasts))
     }
 }

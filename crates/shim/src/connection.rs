@@ -26,6 +26,7 @@ use crate::table::{self, Reading, Slot, SlotRef};
 use baton_client::{NotAdopted, Stream};
 use baton_consumer::held::interrupted;
 use baton_policy::rules::{BULK_CALL, Rule};
+use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -108,7 +109,7 @@ impl Held {
         if !self.moved().is_none_or(|moved| moved.keeps(count)) {
             let slot_ref = self.slot_ref;
             drop(self);
-            bring_slot_home(&slot_ref, "bulk");
+            bring_slot_home(&slot_ref, Reason::Bulk);
         }
     }
 
@@ -168,7 +169,7 @@ fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
         drop(held);
-        bring_slot_home(&slot_ref, "urgent-data");
+        bring_slot_home(&slot_ref, Reason::UrgentData);
         return None;
     }
     Some(held)
@@ -215,7 +216,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 
 /// Brings all connections home and keeps every later one in the kernel, because the program makes
 /// calls that the library cannot see.
-pub fn stop(why: &str) {
+pub fn stop(why: Reason) {
     STOPPED.store(true, Ordering::Relaxed);
     connections::bring_home(why);
 }
@@ -240,7 +241,7 @@ pub fn is_new(fd: RawFd) -> bool {
 pub fn begin(fd: RawFd, connecting: bool) {
     let early = table::find(fd);
     let candidate = match Candidate::begin(fd, connecting) {
-        Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some("io-uring")),
+        Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some(Reason::IoUring)),
         candidate => candidate,
     };
     let candidate = match candidate {
@@ -290,7 +291,7 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
             account::count("moved");
         }
         Err(why) => {
-            if candidate.retries_after(&why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
+            if candidate.retries_after(why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
                 return epoll::put_back(slot_ref.slot);
             }
             epoll::put_back(slot_ref.slot);
@@ -300,13 +301,13 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
                 body.state = State::Ended(Ended::default());
                 return account::count("stays lost");
             }
-            stay(slot_ref, &mut body, &why);
+            stay(slot_ref, &mut body, why);
         }
     }
 }
 
 /// Leaves a connection in the kernel for good.
-fn stay(slot_ref: &SlotRef, body: &mut Body, why: &str) {
+fn stay(slot_ref: &SlotRef, body: &mut Body, why: Reason) {
     if !body.is_fresh() {
         account::count(&format!("stays {why}"));
     }
@@ -314,19 +315,20 @@ fn stay(slot_ref: &SlotRef, body: &mut Body, why: &str) {
     table::settle(slot_ref, body);
 }
 
-fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
+fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, Reason> {
     let (identity, rule) = (candidate.identity, candidate.rule());
     let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
-    let (Some(local), Some(peer)) = (local, peer) else { return Err("not-connected".into()) };
-    let lent = duplicate(socket::borrow(fd)).map_err(|_| "no-descriptors")?;
+    let (Some(local), Some(peer)) = (local, peer) else { return Err(Refusal::NotConnected.into()) };
+    let lent = duplicate(socket::borrow(fd)).map_err(|_| Reason::NoDescriptors)?;
     let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
-    let (adopted, nowhere) = adopted.ok_or("no-service")?;
+    let (adopted, nowhere) = adopted.ok_or(Reason::NoService)?;
     let stream = adopted.map_err(|NotAdopted { code, text, .. }| {
         // The name of the rule follows the colon.
-        if let ("firewall-rule", Some((_, rule))) = (&*code, text.split_once(": ")) {
+        let reason = Reason::from_code(&code).unwrap_or(Reason::Failed);
+        if let (Reason::Refused(Refusal::FirewallRule), Some((_, rule))) = (reason, text.split_once(": ")) {
             account::count(&format!("rule {rule}"));
         }
-        code
+        reason
     })?;
     if service::is_direct() && nowhere {
         account::count("elsewhere");
@@ -336,14 +338,14 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, String> {
 }
 
 /// Makes a connection an ordinary one of the kernel, and counts the reason.
-pub fn bring_home(fd: RawFd, why: &str) {
+pub fn bring_home(fd: RawFd, why: Reason) {
     if let Some(slot_ref) = table::find(fd) {
         bring_slot_home(&slot_ref, why);
     }
 }
 
 /// As [`bring_home`], for a slot that the caller has found.
-pub fn bring_slot_home(slot_ref: &SlotRef, why: &str) {
+pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
     let Some(mut body) = slot_ref.write() else { return };
     match &body.state {
         State::Free | State::Ended(_) => {}
@@ -405,7 +407,7 @@ pub fn park_all(sharing: Option<&Sharing>) {
     for (slot_ref, fds) in table::all() {
         match sharing {
             Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&slot_ref, fds[0], sharing),
-            _ => bring_slot_home(&slot_ref, "fork"),
+            _ => bring_slot_home(&slot_ref, Reason::Fork),
         }
     }
 }

@@ -6,9 +6,10 @@ use crate::os::socket;
 use crate::sharing;
 use crate::table::{self, Slot};
 use baton_consumer::held::interrupted;
+use baton_policy::Reason;
 
 /// Makes every connection an ordinary one of the kernel.
-pub fn bring_home(why: &str) {
+pub fn bring_home(why: Reason) {
     let _deferred = Deferred::new();
     for (slot_ref, _) in table::all() {
         bring_slot_home(&slot_ref, why);
@@ -44,7 +45,7 @@ pub fn bring_inherited_home() {
     sharing::report_inherited();
     for (slot_ref, fds) in table::all() {
         if fds.iter().any(|fd| socket::is_inherited(*fd)) {
-            bring_slot_home(&slot_ref, "inherited");
+            bring_slot_home(&slot_ref, Reason::Inherited);
         }
     }
 }

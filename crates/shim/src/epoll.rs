@@ -40,6 +40,7 @@ use crate::table::{self, Slot, locked};
 use baton_client::{Readiness, Stream};
 use baton_consumer::held::Counted;
 use baton_ipc::engine::monotonic;
+use baton_policy::Reason;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, c_int};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
@@ -318,7 +319,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
     }
     let set = set(set_fd);
     if what == EPOLL_CTL_ADD && set.is_shared() {
-        bring_home(fd, "epoll-shared");
+        bring_home(fd, Reason::EpollShared);
     }
     let Some(slot_ref) = table::find(fd) else { return of_kernel() };
     let Some(body) = slot_ref.read() else { return of_kernel() };
@@ -379,18 +380,18 @@ fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
 
 /// Removes a connection that is about to be handed over from the kernel's sets. Returns the reason
 /// why it must stay, if the removal could not be undone or other processes wait on a set.
-pub fn withdraw(slot: &Slot) -> Option<&'static str> {
+pub fn withdraw(slot: &Slot) -> Option<Reason> {
     let entries = locked(&slot.entries);
     // Nothing tells whether the kernel has reported a one-shot entry.
     if entries.iter().any(|entry| entry.is_one_shot()) {
-        return Some("epoll-oneshot");
+        return Some(Reason::EpollOneshot);
     }
     if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
-        return Some("epoll-shared");
+        return Some(Reason::EpollShared);
     }
     // The kernel cannot remove an entry whose descriptor is closed.
     if entries.iter().any(|entry| entry.is_closed()) {
-        return Some("epoll-closed");
+        return Some(Reason::EpollClosed);
     }
     for entry in entries.iter() {
         if let Some(set) = entry.set.upgrade() {

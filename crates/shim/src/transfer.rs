@@ -7,6 +7,7 @@ use crate::notifier::StreamWait;
 use crate::os::signals::broken_pipe;
 use crate::os::socket::timeout;
 use baton_consumer::held::interrupted;
+use baton_policy::Reason;
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, c_int,
 };
@@ -159,7 +160,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
         if flags & MSG_OOB != 0 {
             let slot_ref = held.slot_ref;
             drop(held);
-            bring_slot_home(&slot_ref, "urgent-data");
+            bring_slot_home(&slot_ref, Reason::UrgentData);
             continue;
         }
         let may_wait = *waits.get_or_insert_with(|| may_wait(&held, flags));
@@ -182,7 +183,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             Err(libc::ENOBUFS) => {
                 let slot_ref = held.slot_ref;
                 drop(held);
-                bring_slot_home(&slot_ref, "no-buffers");
+                bring_slot_home(&slot_ref, Reason::NoBuffers);
                 continue;
             }
             Err(error) => error,

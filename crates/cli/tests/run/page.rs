@@ -1,67 +1,48 @@
-//! The page for users explains every reason.
+//! The page for users explains every reason, and no source spells one out.
 
-use baton_policy::Refusal;
-use std::collections::BTreeSet;
+use baton_policy::Reason;
 use std::fs;
-use std::path::Path;
-
-/// Calls of the shim that take a reason, up to where it is quoted.
-const GIVEN: [&str; 8] =
-    ["bring_home(", "bring_slot_home(", "stop(", "Never(", "Err(Some(", "return Some(", "map_err(|_| ", "ok_or("];
+use std::path::{Path, PathBuf};
 
 #[test]
 fn every_reason_is_on_the_page() {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = fs::read_to_string(top.join("docs/reference/reasons.md")).unwrap();
-    let mut reasons: BTreeSet<String> = Refusal::ALL.iter().map(|refusal| refusal.code().to_owned()).collect();
-    for directory in ["crates/shim/src", "crates/shim/src/abi", "crates/shim/src/os"] {
-        for entry in fs::read_dir(top.join(directory)).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_file() {
-                reasons.extend(fs::read_to_string(path).unwrap().lines().flat_map(given));
-            }
-        }
-    }
-    let broker = fs::read_dir(top.join("crates/service/src/broker")).unwrap().map(|entry| entry.unwrap().path());
-    for path in broker.filter(|path| path.is_file()) {
-        reasons.extend(of_broker(&fs::read_to_string(path).unwrap()));
-    }
-    for reason in ["failed", "homeless", "bypassed", "engine-hung", "stop", "no-memory"] {
-        assert!(reasons.contains(reason), "{reason}: {reasons:?}");
-    }
-    assert!(reasons.len() > 30 && reasons.contains("epoll-shared") && reasons.contains("io-uring"), "{reasons:?}");
-    let missing: Vec<&String> = reasons.iter().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
+    let page = fs::read_to_string(top().join("docs/reference/reasons.md")).unwrap();
+    let missing: Vec<Reason> = Reason::all().filter(|reason| !page.contains(&format!("`{reason}`"))).collect();
     assert!(missing.is_empty(), "docs/reference/reasons.md does not explain {missing:?}");
 }
 
-/// The reason that a line gives.
-fn given(line: &str) -> Option<String> {
-    let call = GIVEN.iter().find_map(|call| line.split_once(call))?.1;
-    let word = call.split('"').nth(1)?;
-    let is_word = !word.is_empty() && word.chars().all(|it| it.is_ascii_lowercase() || it == '-');
-    is_word.then(|| word.to_owned())
-}
-
-/// What the broker's source has between quotes that is no reason: where a connection is, and a
-/// thread's name.
-const OTHERS: [&str; 6] = ["kernel", "engine", "to-engine", "to-kernel", "closing", "baton-close"];
-
-/// The reasons in a file of the broker's: words of several parts, and those that are the last
-/// argument of a call, or go before a sentence.
-fn of_broker(source: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for line in source.lines().filter(|line| !line.trim_start().starts_with("//")) {
-        let parts: Vec<&str> = line.split('"').collect();
-        for at in (1..parts.len() - 1).step_by(2) {
-            let (before, word, after) = (parts[at - 1], parts[at], parts[at + 1]);
-            let is_word = !word.is_empty() && word.chars().all(|it| it.is_ascii_lowercase() || it == '-');
-            let is_given = word.contains('-')
-                || before.ends_with(", ") && after.starts_with(')')
-                || before.ends_with('(') && after.starts_with(", ") && !before.ends_with("System(");
-            if is_word && is_given && !OTHERS.contains(&word) {
-                found.push(word.to_owned());
-            }
+/// A code between quotes could differ from the table's; a `Reason` cannot.
+#[test]
+fn sources_name_reasons_by_their_type() {
+    let mut sources = Vec::new();
+    for directory in ["crates/shim/src", "crates/service/src/broker"] {
+        collect(&top().join(directory), &mut sources);
+    }
+    assert!(sources.len() > 40, "{sources:?}");
+    let mut spelled = Vec::new();
+    for path in sources {
+        let source = fs::read_to_string(&path).unwrap();
+        let code = source.split("#[cfg(test)]").next().unwrap_or_default();
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            // One word alone may be a word of the language.
+            let quoted = line.split('"').skip(1).step_by(2).filter(|word| word.contains('-'));
+            spelled.extend(quoted.filter_map(Reason::from_code).map(|reason| (path.clone(), reason)));
         }
     }
-    found
+    assert!(spelled.is_empty(), "{spelled:?}");
+}
+
+fn top() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn collect(directory: &Path, sources: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            sources.push(path);
+        }
+    }
 }

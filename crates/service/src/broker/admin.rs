@@ -5,6 +5,7 @@ use super::connection::{Connection, Goal, State};
 use super::engine_slot::EngineSlot;
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Reply, Selector};
+use baton_policy::Reason;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
@@ -70,7 +71,7 @@ impl Broker {
             // Somebody wants it at home, so it must not return to the engine by itself.
             self.connections.get_mut(id).expect("it was listed").returns = None;
         }
-        self.send_home(Some(asker), visible, Then::Answer, "asked-for");
+        self.send_home(Some(asker), visible, Then::Answer, Reason::AskedFor);
     }
 
     /// Returns every connection to the kernel, then stops.
@@ -80,21 +81,21 @@ impl Broker {
         let all: Vec<u64> = self.connections.keys().copied().collect();
         for id in &all {
             if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
-                self.stays(*id, StayReason::new("stopping", "the service is stopping"));
+                self.stays(*id, StayReason::new(Reason::Stopping, "the service is stopping"));
             }
         }
-        self.send_home(asker, all, Then::Stop, "stop");
+        self.send_home(asker, all, Then::Stop, Reason::Stop);
     }
 
     /// Returns every connection to the kernel, restarts the engines, and moves the connections to
     /// them.
-    pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: &'static str) {
+    pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: Reason) {
         self.log_asked(asker, "new engines are to take over");
         let all = self.connections.keys().copied().collect();
         self.send_home(asker, all, Then::Restart, why);
     }
 
-    fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: &'static str) {
+    fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
         // In the kernel, or about to leave it.
         let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
         let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
@@ -161,7 +162,7 @@ impl Broker {
                 Then::Restart => {
                     let moved = job.moved.clone();
                     self.jobs.push(Job { then: Then::Return(moved), ..job });
-                    (0..self.slots.len()).for_each(|slot| self.on_engine_dead(slot, "upgrade"));
+                    (0..self.slots.len()).for_each(|slot| self.on_engine_dead(slot, Reason::Upgrade));
                 }
                 Then::Return(_) => unreachable!("such a job waits for the engines"),
             }

@@ -14,7 +14,7 @@ use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
 use baton_ipc::queues::read_two;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Kind, Level};
-use baton_policy::Refusal;
+use baton_policy::{Reason, Refusal};
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
@@ -289,7 +289,9 @@ impl Broker {
             Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
             Request::Home { ask, which } => self.begin_home((client, ask), which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
-            Request::Upgrade { ask } if self.rules(client) => self.replace_engines(Some((client, ask)), "upgrade"),
+            Request::Upgrade { ask } if self.rules(client) => {
+                self.replace_engines(Some((client, ask)), Reason::Upgrade)
+            }
             Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {
                 return Err("only root and the service's user may do this".into());
@@ -308,7 +310,7 @@ impl Broker {
     fn on_pending(&mut self, client: u32, seq: u64) {
         if self.connections.values().all(|connection| (connection.client, connection.seq) != (client, seq)) {
             let text = "the broker died before it answered".to_owned();
-            let stays = Reply::Stays { seq, id: 0, code: "broker-died".into(), text };
+            let stays = Reply::Stays { seq, id: 0, code: Reason::BrokerDied.to_string(), text };
             self.tell_client(client, &stays, Vec::new());
         }
     }
@@ -378,14 +380,14 @@ impl Broker {
         for id in left {
             match self.connections[&id].state {
                 State::Kernel | State::Preparing | State::Holding => self.forget(id),
-                State::Engine => self.leave(id, Goal::Close, "program-gone"),
+                State::Engine => self.leave(id, Goal::Close, Reason::ProgramGone),
                 State::Leaving(_) => {
                     if let Some(connection) = self.connections.get_mut(&id) {
                         connection.state = State::Leaving(Goal::Close);
                     }
                 }
                 State::Bringing => {
-                    self.give_back_whole(id, StayReason::new("program-gone", Refusal::NotConnected.to_string()))
+                    self.give_back_whole(id, StayReason::new(Reason::ProgramGone, Refusal::NotConnected.to_string()))
                 }
                 State::Standing => self.on_left_behind(id, LeftBehind::default()),
                 // This is handled where they arrive.

@@ -9,6 +9,7 @@ use baton_ipc::record::{Home, Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
 use baton_kernel::{BypassingFrames, Captured};
+use baton_policy::Reason;
 use baton_wire::addr::{Addr, Tuple};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -89,12 +90,12 @@ pub(super) struct Connection {
     /// The program has closed it.
     pub closed: bool,
     /// Where it is to go once it has arrived in the engine, and why.
-    pub recall: Option<(Goal, &'static str)>,
+    pub recall: Option<(Goal, Reason)>,
     /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
     /// What the program was told when the connection last came home.
     pub home: Option<Home>,
-    pub why: &'static str,
+    pub why: Reason,
     pub since: Instant,
     pub stood_still: Option<Instant>,
     pub pause_us: u64,
@@ -129,7 +130,7 @@ impl Connection {
             recall: None,
             returns: None,
             home: None,
-            why: "handed-over",
+            why: Reason::HandedOver,
             since: now,
             stood_still: None,
             pause_us: 0,
@@ -147,7 +148,7 @@ impl Connection {
     }
 
     /// Notes that the connection runs again, in `state`.
-    pub fn arrive(&mut self, state: State, why: &'static str) {
+    pub fn arrive(&mut self, state: State, why: Reason) {
         let now = Instant::now();
         self.state = state;
         self.why = why;
@@ -280,7 +281,7 @@ impl Connection {
             id: self.id,
             tuple: self.tuple,
             place: place.into(),
-            why: self.why.into(),
+            why: self.why.to_string(),
             interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: self.program,
             bytes: self.carried(slots).unwrap_or(self.bytes),

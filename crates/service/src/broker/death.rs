@@ -7,12 +7,13 @@ use super::from_ledger::read_from_ledger;
 use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_ipc::record;
+use baton_policy::Reason;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use std::collections::BTreeMap;
 
 impl Broker {
-    pub(super) fn on_engine_dead(&mut self, at: usize, why: &'static str) {
+    pub(super) fn on_engine_dead(&mut self, at: usize, why: Reason) {
         let Some(dead) = self.slots[at].reap() else { return };
         let now = Instant(baton_ipc::engine::monotonic().saturating_sub(self.base));
         let (number, in_program) = (self.slots[at].number(), self.slots[at].owner.is_some());
@@ -39,7 +40,7 @@ impl Broker {
         for id in here {
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             match connection.state {
-                State::Holding => self.stays(id, StayReason::new("no-engine", "the engine died")),
+                State::Holding => self.stays(id, StayReason::new(Reason::NoEngine, "the engine died")),
                 State::Starting | State::Engine | State::Leaving(_) | State::Closing => {
                     if connection.stood_still.is_none() {
                         connection.stop();

@@ -17,6 +17,7 @@ use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
 use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::ENGINES_MAX;
+use baton_policy::Reason;
 use baton_port::SteeredPort;
 use std::io::{self, ErrorKind};
 
@@ -67,7 +68,7 @@ impl Broker {
         let started = self.start_in_program(at);
         if started.is_err() {
             // Treat it as an engine that died at once.
-            self.on_engine_dead(at, "engine-died");
+            self.on_engine_dead(at, Reason::EngineDied);
         }
         started.map(|()| at)
     }
@@ -123,7 +124,7 @@ impl Broker {
             // The engine may have closed it only just now.
             let over = engine.is_some_and(|engine| engine.hung_up && engine.silent > 0);
             if over {
-                self.on_engine_dead(at, "engine-died");
+                self.on_engine_dead(at, Reason::EngineDied);
             }
         }
     }
@@ -132,7 +133,7 @@ impl Broker {
     pub(super) fn reap_engines_of(&mut self, client: u32) {
         for at in 0..self.slots.len() {
             if self.slots[at].is_of(client) {
-                self.on_engine_dead(at, "program-gone");
+                self.on_engine_dead(at, Reason::ProgramGone);
             }
         }
     }

@@ -17,6 +17,7 @@ use baton_journal::{Kind, Level};
 use baton_kernel::hops::Link;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_kernel::steer;
+use baton_policy::Reason;
 use baton_port::{SteeredPort, Tap};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -389,7 +390,7 @@ impl Broker {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(None) | Err(_) => match owner {
                     Some(_) => return self.on_program_hung_up(at),
-                    None => return self.on_engine_dead(at, "engine-died"),
+                    None => return self.on_engine_dead(at, Reason::EngineDied),
                 },
             }
         }
@@ -434,7 +435,7 @@ impl Broker {
                     self.log(Level::Warn, Kind::STEERING, |event| {
                         event.text(format!("frames of {} cannot be led to its engine: {error}", self.slots[at].name))
                     });
-                    return self.on_engine_dead(at, "engine-died");
+                    return self.on_engine_dead(at, Reason::EngineDied);
                 }
                 self.log_engine_started(at);
                 self.on_engine_started();
@@ -460,7 +461,7 @@ impl Broker {
                 }
             }
             Report::Urgent { id } => self.on_urgent(id),
-            Report::Homeless { id } => self.leave(id, super::connection::Goal::Home, "homeless"),
+            Report::Homeless { id } => self.leave(id, super::connection::Goal::Home, Reason::Homeless),
             Report::Here {} | Report::Failed { .. } => {}
         }
     }

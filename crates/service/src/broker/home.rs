@@ -13,7 +13,7 @@ use baton_ipc::record::{self, Home};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::steer::Mode;
-use baton_policy::Refusal;
+use baton_policy::{Reason, Refusal};
 use baton_tcp::snapshot::Seeds;
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
@@ -46,7 +46,7 @@ impl Broker {
     }
 
     /// Asks the engine to suspend a connection, which then goes where `goal` says.
-    pub(super) fn leave(&mut self, id: u64, goal: Goal, why: &'static str) {
+    pub(super) fn leave(&mut self, id: u64, goal: Goal, why: Reason) {
         let drain = if goal == Goal::Close { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, goal, why, drain);
     }
@@ -54,13 +54,13 @@ impl Broker {
     /// A connection in the engine would be refused now.
     pub(super) fn on_refused(&mut self, tuple: Tuple, refusal: Refusal) {
         let Some(&id) = self.tuples.get(&tuple) else { return };
-        let why = if refusal == Refusal::NotSteerable { "homeless" } else { refusal.code() };
+        let why = if refusal == Refusal::NotSteerable { Reason::Homeless } else { refusal.into() };
         // Nothing is acknowledged to a peer whose frames are dropped, so waiting would not help.
         let drain = if refusal.forbids_frames() { Duration::ZERO } else { self.config.drain };
         self.leave_within(id, Goal::Home, why, drain);
     }
 
-    fn leave_within(&mut self, id: u64, goal: Goal, why: &'static str, drain: Duration) {
+    fn leave_within(&mut self, id: u64, goal: Goal, why: Reason, drain: Duration) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             State::Engine => {}
@@ -87,7 +87,7 @@ impl Broker {
     /// The peer sends urgent data, which the engine does not support. Bytes that the program has
     /// not read go home too, because the kernel counts from them to the urgent mark.
     pub(super) fn on_urgent(&mut self, id: u64) {
-        self.leave(id, self.whole(id), "urgent-data");
+        self.leave(id, self.whole(id), Reason::UrgentData);
     }
 
     /// The program wants all of the connection in the kernel.
@@ -96,9 +96,9 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         match connection.state {
             // The program may know that the engine has the connection before the broker does.
-            State::Engine | State::Starting => self.leave(id, goal, "asked-for"),
+            State::Engine | State::Starting => self.leave(id, goal, Reason::AskedFor),
             State::Leaving(Goal::Home) if goal == Goal::Whole => {
-                (connection.state, connection.why) = (State::Leaving(goal), "asked-for");
+                (connection.state, connection.why) = (State::Leaving(goal), Reason::AskedFor);
             }
             // The connection is in the kernel, or the program is about to be told.
             _ => {}
@@ -165,7 +165,7 @@ impl Broker {
 
     /// Brings a connection home as it was captured, without the bytes that its program has taken
     /// in.
-    pub(super) fn come_home_as_captured(&mut self, id: u64, mut captured: Captured, why: &'static str) {
+    pub(super) fn come_home_as_captured(&mut self, id: u64, mut captured: Captured, why: Reason) {
         let unread = captured.receive_queue.len();
         let home = Home::at((unread as u64, captured.send_queue.len() as u64));
         captured.receive_queue.clear();
@@ -199,7 +199,7 @@ impl Broker {
         let (slot, tuple) = (connection.slot, connection.tuple);
         self.log_stays(id, code, &text);
         self.unhold(slot, tuple);
-        let reply = Reply::Stays { seq, id, code: code.into(), text };
+        let reply = Reply::Stays { seq, id, code: code.to_string(), text };
         self.tell_client(client, &reply, Vec::new());
         self.settled(id, false);
         if !self.clients.contains_key(&client) {
@@ -213,7 +213,7 @@ impl Broker {
 
     /// Rebuilds a connection in the kernel and tells the program (`home`) and the engine. `unread`
     /// says whether there are bytes that the program has not read.
-    pub(super) fn rebuild(&mut self, id: u64, captured: Captured, home: Home, unread: bool, why: &'static str) {
+    pub(super) fn rebuild(&mut self, id: u64, captured: Captured, home: Home, unread: bool, why: Reason) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         // A connection that the engine never had is not suspended there.
         let stands = matches!(connection.state, State::Leaving(_) | State::Standing | State::Closing)
@@ -226,8 +226,8 @@ impl Broker {
             Ok(()) => {}
             Err(NotBack::GoesOn) => {
                 self.slots[slot].tell(&Order::Resume { id }, Vec::new());
-                let why = StayReason::new("failed", "the kernel does not take the connection back now");
-                return self.goes_on(id, "kernel-refused", closing, why);
+                let why = StayReason::new(Reason::Failed, "the kernel does not take the connection back now");
+                return self.goes_on(id, Reason::KernelRefused, closing, why);
             }
             Err(NotBack::NoRoute(captured)) => {
                 self.leave_behind(id, *captured, Some(home), unread);
@@ -318,12 +318,17 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let State::Leaving(goal) = connection.state else { return };
         let ends = goal == Goal::Close || connection.closed;
-        self.goes_on(id, "closing", ends, StayReason::new("closing", "the connection is closing on both sides"));
+        self.goes_on(
+            id,
+            Reason::Closing,
+            ends,
+            StayReason::new(Reason::Closing, "the connection is closing on both sides"),
+        );
     }
 
     /// The connection continues in the engine. If the program has closed it (`ends`), the engine
     /// finishes it.
-    fn goes_on(&mut self, id: u64, why: &'static str, ends: bool, StayReason { code, text }: StayReason) {
+    fn goes_on(&mut self, id: u64, why: Reason, ends: bool, StayReason { code, text }: StayReason) {
         self.log_goes_on(id, why, &text);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let (slot, client) = (connection.slot, connection.client);
@@ -332,7 +337,7 @@ impl Broker {
         if ends {
             self.slots[slot].tell(&Order::Watch { id }, Vec::new());
         }
-        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
+        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.to_string(), text }, Vec::new());
         self.settled(id, false);
     }
 
@@ -343,7 +348,7 @@ impl Broker {
             connection.state == State::Engine && !self.clients.contains_key(&connection.client)
         };
         let orphans: Vec<u64> = self.connections.values().filter(orphan).map(|connection| connection.id).collect();
-        orphans.into_iter().for_each(|id| self.leave(id, Goal::Close, "program-gone"));
+        orphans.into_iter().for_each(|id| self.leave(id, Goal::Close, Reason::ProgramGone));
     }
 
     /// The program asks for the engine's state of a connection. If no engine has the connection,

@@ -11,6 +11,7 @@ use baton_ipc::record::{self, Home, Record};
 use baton_kernel::Captured;
 use baton_kernel::handoff::{Aborted, Outcome};
 use baton_kernel::kernel_side::KernelError;
+use baton_policy::Reason;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub(super) enum NotBack {
 
 /// What a program is told about a connection that was about to move.
 pub(super) fn no_route() -> StayReason {
-    StayReason::new("homeless", "the connection's route disappeared just before the move")
+    StayReason::new(Reason::Homeless, "the connection's route disappeared just before the move")
 }
 
 /// The captured state of a connection that could not become a husk because it has no route.

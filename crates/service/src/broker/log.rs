@@ -11,6 +11,7 @@ use super::home::Departure;
 use baton_ipc::message::{Reply, Request};
 use baton_journal::{Event, Kind, Level, is_on, tuple_of};
 use baton_kernel::steer::Mode;
+use baton_policy::{Reason, Refusal};
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::os::fd::AsFd;
@@ -21,7 +22,14 @@ const SUM_EVERY: Duration = Duration::from_secs(10);
 
 /// Reasons to stay that are a fault of the host or of the service, which an administrator should
 /// repair. The other reasons come from the connection or from the policy.
-const FAULTS: [&str; 6] = ["failed", "no-memory", "no-engine", "permission", "conntrack", "engine-hung"];
+const FAULTS: [Reason; 6] = [
+    Reason::Failed,
+    Reason::NoMemory,
+    Reason::NoEngine,
+    Reason::Refused(Refusal::Permission),
+    Reason::Refused(Refusal::Conntrack),
+    Reason::EngineHung,
+];
 
 /// Moves since the last sum.
 #[derive(Default)]
@@ -52,7 +60,7 @@ impl Sum {
     }
 }
 
-fn level_of(code: &str) -> Level {
+fn level_of(code: Reason) -> Level {
     if FAULTS.contains(&code) { Level::Warn } else { Level::Debug }
 }
 
@@ -89,23 +97,23 @@ impl Broker {
     }
 
     /// The broker refuses a socket, of which it has only the descriptor.
-    pub(super) fn log_refused(&mut self, client: u32, fd: impl AsFd, code: &'static str, text: &str) {
-        *self.sum().stays.entry(code).or_default() += 1;
+    pub(super) fn log_refused(&mut self, client: u32, fd: impl AsFd, code: Reason, text: &str) {
+        *self.sum().stays.entry(code.code()).or_default() += 1;
         let describe = |event: Event| event.tuple(tuple_of(fd)).reason(code).text(text);
         self.log_client(level_of(code), Kind::STAYS, client, describe);
     }
 
     /// A connection stays in the kernel, or returns there before its move was complete.
-    pub(super) fn log_stays(&mut self, id: u64, code: &'static str, text: &str) {
-        *self.sum().stays.entry(code).or_default() += 1;
+    pub(super) fn log_stays(&mut self, id: u64, code: Reason, text: &str) {
+        *self.sum().stays.entry(code.code()).or_default() += 1;
         let Some(connection) = self.connections.get(&id) else { return };
         self.log_connection(level_of(code), Kind::STAYS, connection, |event| event.reason(code).text(text));
     }
 
     /// A connection stays in the engine, although it was asked to leave.
-    pub(super) fn log_goes_on(&self, id: u64, code: &'static str, text: &str) {
+    pub(super) fn log_goes_on(&self, id: u64, code: Reason, text: &str) {
         let Some(connection) = self.connections.get(&id) else { return };
-        let level = if code == "closing" { Level::Debug } else { Level::Warn };
+        let level = if code == Reason::Closing { Level::Debug } else { Level::Warn };
         let text = format!("it continues in the engine: {text}");
         self.log_connection(level, Kind::STAYS, connection, |event| event.reason(code).text(text));
     }
@@ -151,7 +159,7 @@ impl Broker {
                 self.log_connection(Level::Debug, Kind::ENDED, connection, describe);
             }
             Departure::Lost(text) => {
-                let describe = |event: Event| event.reason("lost").text(text);
+                let describe = |event: Event| event.reason(Reason::Lost).text(text);
                 self.log_connection(Level::Error, Kind::LOST, connection, describe);
             }
         }
@@ -161,7 +169,7 @@ impl Broker {
     pub(super) fn log_engine_refused(&self, id: u64, text: &str) {
         let Some(connection) = self.connections.get(&id) else { return };
         self.log_connection(Level::Warn, Kind::FAILED, connection, |event| {
-            event.reason("engine-refused").text(format!("the engine does not take it: {text}"))
+            event.reason(Reason::EngineRefused).text(format!("the engine does not take it: {text}"))
         });
     }
 
@@ -220,12 +228,12 @@ impl Broker {
     }
 
     /// An engine has ended with this number of connections in it.
-    pub(super) fn log_engine_ended(&self, at: usize, ended: &Process, why: &'static str, connections: usize) {
+    pub(super) fn log_engine_ended(&self, at: usize, ended: &Process, why: Reason, connections: usize) {
         let level = match why {
-            "engine-died" | "engine-hung" => Level::Error,
+            Reason::EngineDied | Reason::EngineHung => Level::Error,
             _ => Level::Info,
         };
-        let how = ended.status.filter(|_| why == "engine-died").map(|status| format!(" ({status})"));
+        let how = ended.status.filter(|_| why == Reason::EngineDied).map(|status| format!(" ({status})"));
         let (how, pid) = (how.unwrap_or_default(), ended.pid().map(|pid| format!(", process {pid},")));
         let (name, pid) = (&self.slots[at].name, pid.unwrap_or_default());
         let text = format!("the engine of {name}{pid} has ended{how}; {connections} connections come home");

@@ -49,6 +49,7 @@ use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
+use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
@@ -384,10 +385,10 @@ impl Broker {
             bypassed.extend(connection.is_bypassed(now).then_some(connection.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
-        bypassed.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, "bypassed"));
+        bypassed.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Bypassed));
         for tuple in self.kernel.keep_tracked(now) {
             if let Some(&id) = self.tuples.get(&tuple) {
-                self.leave(id, connection::Goal::Home, "untracked");
+                self.leave(id, connection::Goal::Home, Reason::Untracked);
             }
         }
         self.return_by_new_rules();
@@ -413,9 +414,9 @@ impl Broker {
                         self.connections.values().filter(gone).map(|connection| connection.id).collect();
                     self.log(Level::Warn, Kind::HOST, |event| {
                         let text = format!("interface {index} has gone; {} connections come home", homeless.len());
-                        event.reason("homeless").text(text)
+                        event.reason(Reason::Homeless).text(text)
                     });
-                    homeless.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, "homeless"));
+                    homeless.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Homeless));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
@@ -434,9 +435,9 @@ impl Broker {
         if let Some(engine) = engine.filter(|_| !self.stopping) {
             engine.mtu = mtu;
             self.log(Level::Info, Kind::HOST, |event| {
-                event.reason("mtu-changed").text(format!("interface {interface} has an MTU of {mtu} bytes now"))
+                event.reason(Reason::MtuChanged).text(format!("interface {interface} has an MTU of {mtu} bytes now"))
             });
-            self.replace_engines(None, "mtu-changed");
+            self.replace_engines(None, Reason::MtuChanged);
         }
     }
 
@@ -445,7 +446,7 @@ impl Broker {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(plan) = &mut connection.plan else { return };
         if plan.way.interface != way.interface {
-            return self.leave(id, connection::Goal::Home, "homeless");
+            return self.leave(id, connection::Goal::Home, Reason::Homeless);
         }
         plan.way = way;
         self.tell_slots(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });

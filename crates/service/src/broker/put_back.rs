@@ -12,6 +12,7 @@ use baton_ipc::message::Reply;
 use baton_ipc::record::Home;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
+use baton_policy::Reason;
 
 /// Why a connection was not taken out of the kernel.
 enum NotOut {
@@ -45,7 +46,7 @@ impl Broker {
         match self.back_in_kernel(id, before, false, Direction::ToEngine) {
             Ok(()) => self.not_put_back(
                 id,
-                StayReason::new("failed", "the kernel does not take the bytes that the program holds"),
+                StayReason::new(Reason::Failed, "the kernel does not take the bytes that the program holds"),
             ),
             Err(error) => self.lost(id, &error.to_string()),
         }
@@ -71,7 +72,7 @@ impl Broker {
         self.log_stays(id, code, &text);
         self.note(id);
         let client = self.connections[&id].client;
-        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.into(), text }, Vec::new());
+        self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.to_string(), text }, Vec::new());
     }
 }
 

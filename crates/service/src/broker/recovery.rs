@@ -21,6 +21,7 @@ use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
 use baton_kernel::kernel_side::Plan;
+use baton_policy::Reason;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -144,11 +145,11 @@ impl Broker {
             self.log(Level::Error, Kind::BROKER, |event| {
                 let text =
                     format!("the broker before this one died; {programs} programs and {connections} connections");
-                event.reason("broker-died").text(text + " are taken up")
+                event.reason(Reason::BrokerDied).text(text + " are taken up")
             });
         }
         for at in 0..self.slots.len() {
-            self.on_engine_dead(at, "broker-died");
+            self.on_engine_dead(at, Reason::BrokerDied);
         }
         for (id, phase) in connections {
             self.take_up_move(id, phase);
@@ -234,13 +235,13 @@ impl Broker {
                 if !there {
                     self.forget(id);
                 } else if seq != 0 {
-                    self.stays(id, StayReason::new("broker-died", "the broker died during the move"));
+                    self.stays(id, StayReason::new(Reason::BrokerDied, "the broker died during the move"));
                 } else {
                     self.tell_home(id);
                 }
             }
             Phase::Captured if !there => {
-                self.give_back_whole(id, StayReason::new("program-gone", "the program has gone"))
+                self.give_back_whole(id, StayReason::new(Reason::ProgramGone, "the program has gone"))
             }
             // The program may not have been told of it.
             Phase::Captured => self.bring_again(id),
@@ -277,7 +278,7 @@ impl Broker {
             Some(Home { rcv_pos, tail_pos, whole }) => Reply::Home { id, rcv_pos, tail_pos, whole },
             None => {
                 let text = "the broker died during the move".to_owned();
-                Reply::Stays { seq: 0, id, code: "broker-died".into(), text }
+                Reply::Stays { seq: 0, id, code: Reason::BrokerDied.to_string(), text }
             }
         };
         self.tell_client(client, &reply, Vec::new());

@@ -14,6 +14,7 @@
 use super::Broker;
 use super::connection::{Connection, Goal, State};
 use baton_journal::{Kind, Level};
+use baton_policy::Reason;
 use std::time::{Duration, Instant};
 
 /// The shortest and the longest pause.
@@ -89,7 +90,7 @@ impl Connection {
 }
 
 /// The code for coming home because rules changed, and for not moving during a pause.
-pub(super) const RULES_CHANGED: &str = "rules-changed";
+pub(super) const RULES_CHANGED: Reason = Reason::RulesChanged;
 
 impl Broker {
     /// Brings every connection home.

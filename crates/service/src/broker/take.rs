@@ -13,8 +13,8 @@ use baton_ipc::record::{self, Home, Phase, Record};
 use baton_kernel::handoff::{Aborted, Handoff, Outcome, Steps};
 use baton_kernel::kernel_side::{KernelError, KernelSide, Plan};
 use baton_kernel::{Captured, Failed};
-use baton_policy::Refusal;
-use baton_policy::rules::{Decision, History, Room};
+use baton_policy::rules::{History, Room};
+use baton_policy::{Reason, Refusal};
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
 use rustix::net::sockopt::socket_type;
@@ -160,7 +160,11 @@ impl Broker {
             Err(StayReason { code, text }) => {
                 self.log_refused(client, &fd, code, &text);
                 self.discard(client, [fd]);
-                return self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.into(), text }, Vec::new());
+                return self.tell_client(
+                    client,
+                    &Reply::Stays { seq, id: 0, code: code.to_string(), text },
+                    Vec::new(),
+                );
             }
         };
         self.next_connection += 1;
@@ -177,21 +181,21 @@ impl Broker {
 
     /// Checks whether this program may hand this socket over.
     fn admit(&self, client: u32, fd: &OwnedFd) -> Result<(), StayReason> {
-        let program = self.clients.get(&client).ok_or_else(|| StayReason::new("gone", ""))?;
+        let program = self.clients.get(&client).ok_or_else(|| StayReason::new(Reason::Gone, ""))?;
         if program.connections >= program.limits(&self.config).0 {
-            return Err(StayReason::new("too-many", "the program has reached its limit of connections"));
+            return Err(StayReason::new(Reason::TooMany, "the program has reached its limit of connections"));
         }
         // Any other query on another kind of file could block for as long as the file's owner
         // likes.
         if socket_type(fd).is_err() {
             return Err(Refusal::NotTcp.into());
         }
-        let owner = fstat(fd).map_err(|e| StayReason::new("failed", e.to_string()))?.st_uid;
+        let owner = fstat(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?.st_uid;
         if program.uid != 0 && owner != program.uid {
-            return Err(StayReason::new("not-yours", format!("the socket belongs to user {owner}")));
+            return Err(StayReason::new(Reason::NotYours, format!("the socket belongs to user {owner}")));
         }
         if self.stopping {
-            return Err(StayReason::new("stopping", "the service is stopping"));
+            return Err(StayReason::new(Reason::Stopping, "the service is stopping"));
         }
         Ok(())
     }
@@ -199,12 +203,11 @@ impl Broker {
     /// Asks the policy whether the connection is to move now. If the policy says to wait, the
     /// program asks again when it sends. Moves that a person requests by name skip this check.
     fn choose(&self, fd: &OwnedFd, slot: usize) -> Result<(), StayReason> {
-        let known = baton_kernel::known(fd, History::New).map_err(|e| StayReason::new("failed", e.to_string()))?;
+        let known =
+            baton_kernel::known(fd, History::New).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
         let connections = self.connections.values().filter(|connection| connection.slot == slot).count() as u64;
-        match self.config.policy.decide(&known, Room { connections, at_most: self.config.connections.into() }) {
-            Decision::Move => Ok(()),
-            stays => Err(StayReason::new(stays.code(), stays.to_string())),
-        }
+        let decision = self.config.policy.decide(&known, Room { connections, at_most: self.config.connections.into() });
+        decision.reason().map_or(Ok(()), |reason| Err(StayReason::new(reason, decision.to_string())))
     }
 
     fn plan(&mut self, client: u32, fd: &OwnedFd) -> Result<(Plan, usize), StayReason> {
@@ -222,7 +225,7 @@ impl Broker {
         // A program's engine handles orders that arrive before it has started.
         let is_there = |engine: &Process| engine.started || plan.engine != 0;
         if !self.slots[slot].engine.as_ref().is_some_and(is_there) {
-            return Err(StayReason::new("no-engine", "the interface's engine is not running"));
+            return Err(StayReason::new(Reason::NoEngine, "the interface's engine is not running"));
         }
         Ok((plan, slot))
     }
@@ -235,11 +238,11 @@ impl Broker {
         let (tuple, client) = (connection.tuple, connection.client);
         if !free {
             connection.may_return_later();
-            self.log_stays(id, "in-use", "the program is using it");
+            self.log_stays(id, Reason::InUse, "the program is using it");
             return self.settled(id, false);
         }
         if self.stopping {
-            return self.stays(id, StayReason::new("stopping", "the service is stopping"));
+            return self.stays(id, StayReason::new(Reason::Stopping, "the service is stopping"));
         }
         // Its own entry must not make the plan fail.
         self.tuples.remove(&tuple);
@@ -253,7 +256,7 @@ impl Broker {
                 }
                 self.hold(id);
             }
-            Ok(_) => self.stays(id, StayReason::new("failed", "the socket now has another connection")),
+            Ok(_) => self.stays(id, StayReason::new(Reason::Failed, "the socket now has another connection")),
             Err(why) => {
                 if let Some(connection) = self.connections.get_mut(&id).filter(|_| why.code == RULES_CHANGED) {
                     connection.may_return_later();
@@ -284,7 +287,7 @@ impl Broker {
         let settled = connection.held.get_or_insert_with(Instant::now).elapsed() < self.config.drain;
         let region = match self.region(at, client) {
             Ok(region) => region,
-            Err(error) => return self.stays(id, StayReason::new("no-memory", error.to_string())),
+            Err(error) => return self.stays(id, StayReason::new(Reason::NoMemory, error.to_string())),
         };
         let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
         let begun = Instant::now();
@@ -360,7 +363,7 @@ impl Broker {
         let client = connection.client;
         match file.map(|file| file.try_clone()).transpose() {
             Ok(file) => self.tell_client(client, &reply, file.into_iter().collect()),
-            Err(error) => self.give_back_whole(id, StayReason::new("failed", error.to_string())),
+            Err(error) => self.give_back_whole(id, StayReason::new(Reason::Failed, error.to_string())),
         }
     }
 
@@ -370,7 +373,7 @@ impl Broker {
             let queues = self.connections.get(&id).and_then(|connection| connection.captured.as_ref());
             let (send, unread) = queues.map_or((0, 0), |it| (it.send_queue.len(), it.receive_queue.len()));
             let text = format!("the program has no buffers for {send} bytes to send and {unread} bytes to read");
-            return self.give_back_whole(id, StayReason::new("no-buffers", text));
+            return self.give_back_whole(id, StayReason::new(Reason::NoBuffers, text));
         }
         let Broker { connections, slots, .. } = self;
         let connection = connections.get_mut(&id).expect("the connection exists");
@@ -406,7 +409,7 @@ impl Broker {
         };
         connection.conn = Some(conn);
         connection.seq = 0;
-        connection.arrive(State::Engine, "handed-over");
+        connection.arrive(State::Engine, Reason::HandedOver);
         connection.is_settled(&self.slots);
         self.log_moved(id);
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -414,7 +417,7 @@ impl Broker {
             connection.state = State::Closing;
             self.slots[connection.slot].tell(&Order::Watch { id }, Vec::new());
         }
-        let recall = if gone { Some((Goal::Close, "program-gone")) } else { connection.recall.take() };
+        let recall = if gone { Some((Goal::Close, Reason::ProgramGone)) } else { connection.recall.take() };
         self.note(id);
         match recall {
             // Jobs that wait for this connection wait until it is there.
@@ -456,7 +459,7 @@ impl Broker {
         self.log_engine_refused(id, text);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let Some(captured) = connection.captured.take() else { return };
-        self.come_home_as_captured(id, captured, "engine-refused");
+        self.come_home_as_captured(id, captured, Reason::EngineRefused);
     }
 
     /// The connection stays in the kernel, unchanged.
@@ -467,7 +470,7 @@ impl Broker {
         let (seq, client, slot, tuple) = (connection.seq, connection.client, connection.slot, connection.tuple);
         connection.state = State::Kernel;
         self.unhold(slot, tuple);
-        self.tell_client(client, &Reply::Stays { seq, id, code: code.into(), text }, Vec::new());
+        self.tell_client(client, &Reply::Stays { seq, id, code: code.to_string(), text }, Vec::new());
         self.settled(id, false);
         if seq != 0 {
             // The program has the socket and no stream for it.

@@ -6,6 +6,7 @@ use super::Broker;
 use super::connection::State;
 use super::stay_reason::StayReason;
 use super::watchdog::looks;
+use baton_policy::Reason;
 use std::time::Duration;
 
 /// How long a connection waits for a message from its program.
@@ -44,7 +45,7 @@ impl Broker {
         match connection.state {
             State::Preparing => self.on_ready(id, false),
             State::Bringing => {
-                self.give_back_whole(id, StayReason::new("program-silent", "the program does not answer"))
+                self.give_back_whole(id, StayReason::new(Reason::ProgramSilent, "the program does not answer"))
             }
             State::Standing => {
                 // The program keeps the bytes that it holds.
@@ -56,7 +57,7 @@ impl Broker {
                 let slot = connection.slot;
                 // An engine that still settles other connections gets more time.
                 if self.slots[slot].engine.as_ref().is_some_and(|engine| engine.unanswering > patience) {
-                    self.on_engine_dead(slot, "engine-hung");
+                    self.on_engine_dead(slot, Reason::EngineHung);
                 }
             }
             State::Kernel | State::Engine | State::Closing | State::Left { .. } => {}

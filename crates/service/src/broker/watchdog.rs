@@ -5,6 +5,7 @@
 
 use super::{Broker, TICK};
 use baton_ipc::order::Order;
+use baton_policy::Reason;
 use std::time::Duration;
 
 /// After this many silent checks the engine is asked for a sign of life, and again after as many
@@ -28,7 +29,7 @@ impl Broker {
             engine.silent += 1;
             let patience = if engine.started { self.config.patience } else { START };
             if engine.silent > looks(patience) {
-                self.on_engine_dead(at, "engine-hung");
+                self.on_engine_dead(at, Reason::EngineHung);
             } else if engine.started && engine.silent.is_multiple_of(ASK) {
                 self.slots[at].tell(&Order::Ask {}, Vec::new());
             }

@@ -73,7 +73,7 @@ fn both_stand_still_but_for(bytes: u64, line: &mut Line, kernels: &mut Line) {
     let begun = Instant::now();
     let mut before = [carried(line), carried(kernels)];
     loop {
-        turns_for(&mut [line, kernels], Duration::from_millis(100));
+        turns_for(&mut [line, kernels], Duration::from_millis(300));
         let now = [carried(line), carried(kernels)];
         if std::mem::replace(&mut before, now) == now {
             break;

@@ -4,6 +4,7 @@
 use crate::connection::bring_home;
 use crate::os::cancel::Deferred;
 use crate::os::real;
+use baton_policy::Reason;
 use libc::{aiocb, c_int, sigevent};
 
 /// # Safety
@@ -12,7 +13,7 @@ unsafe fn bring_target_home(what: *const aiocb) {
     // SAFETY: the caller's promise.
     if let Some(what) = unsafe { what.as_ref() } {
         let _deferred = Deferred::new();
-        bring_home(what.aio_fildes, "aio");
+        bring_home(what.aio_fildes, Reason::Aio);
     }
 }
 

@@ -6,6 +6,7 @@ use crate::os::cancel::Deferred;
 use crate::os::real;
 use crate::table::{self, find, is_known, is_set};
 use crate::{account, epoll};
+use baton_policy::Reason;
 use libc::{c_int, c_uint, c_ulong};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
@@ -21,7 +22,7 @@ pub(super) fn closing(fd: RawFd) {
         epoll::close(fd);
     } else {
         if lingers(fd) {
-            bring_home(fd, "linger");
+            bring_home(fd, Reason::Linger);
         }
         connection::close(fd);
     }
@@ -139,7 +140,7 @@ pub(super) unsafe fn fcntl(fd: c_int, command: c_int, arg: c_ulong) -> c_int {
     let _deferred = Deferred::new();
     let flags = arg as c_int;
     if command == libc::F_SETFL && flags & libc::O_ASYNC != 0 {
-        bring_home(fd, "signals-for-data");
+        bring_home(fd, Reason::SignalsForData);
     }
     // SAFETY: the arguments are the program's.
     let done = unsafe { real::fcntl(fd, command, arg) };
@@ -200,7 +201,7 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
             done
         }
         libc::FIOASYNC => {
-            bring_home(fd, "signals-for-data");
+            bring_home(fd, Reason::SignalsForData);
             kernel()
         }
         _ => kernel(),
@@ -214,7 +215,7 @@ pub(super) unsafe fn fdopen(fd: c_int, mode: *const libc::c_char) -> *mut libc::
     static AT: AtomicPtr<libc::c_void> = AtomicPtr::new(std::ptr::null_mut());
     let _deferred = Deferred::new();
     // libc reads and writes the descriptor of a FILE itself, without calling these functions.
-    bring_home(fd, "stdio");
+    bring_home(fd, Reason::Stdio);
     if is_known(fd) {
         account::count("stays stdio");
     }

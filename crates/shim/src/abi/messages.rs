@@ -9,6 +9,7 @@ use crate::os::{last_errno, real, set_errno, socket};
 use crate::table::is_known;
 use crate::transfer::{Done, receive, send, send_file};
 use baton_consumer::held::interrupted;
+use baton_policy::Reason;
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
 use rustix::fs::{FileType, SeekFrom, fstat, seek};
 use std::os::fd::RawFd;
@@ -31,7 +32,7 @@ unsafe fn bring_sent_home(msg: *const msghdr) {
                 let count = at.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 let fds = libc::CMSG_DATA(head).cast::<RawFd>();
                 for number in 0..count {
-                    bring_home(fds.add(number).read_unaligned(), "sent-away");
+                    bring_home(fds.add(number).read_unaligned(), Reason::SentAway);
                 }
             }
             head = libc::CMSG_NXTHDR(msg, head);
@@ -49,7 +50,7 @@ unsafe fn send_one(fd: RawFd, msg: *const msghdr, flags: c_int) -> Done<usize> {
     }
     if head.msg_controllen > 0 {
         let _deferred = Deferred::new();
-        bring_home(fd, "control-data");
+        bring_home(fd, Reason::ControlData);
     }
     // SAFETY: as above.
     match unsafe { write_buffers(head.msg_iov, head.msg_iovlen) } {
@@ -227,7 +228,7 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
     };
     if !matches!(file, FileType::RegularFile | FileType::BlockDevice) {
         // The kernel decides which kinds of file can be sent.
-        bring_home(out, "sendfile-of-no-file");
+        bring_home(out, Reason::SendfileOfNoFile);
         return kernel();
     }
     // SAFETY: as above.
@@ -270,7 +271,7 @@ pub(super) unsafe fn splice(
 ) -> ssize_t {
     for fd in [from, to].into_iter().filter(|fd| is_known(*fd)) {
         let (_deferred, errno) = (Deferred::new(), last_errno());
-        bring_home(fd, "splice");
+        bring_home(fd, Reason::Splice);
         set_errno(errno);
     }
     // SAFETY: the arguments are the program's.

@@ -13,6 +13,7 @@ use crate::fork;
 use crate::os::cancel::Deferred;
 use crate::os::errno::preserving;
 use crate::os::real;
+use baton_policy::Reason;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
 
@@ -120,7 +121,7 @@ pub(super) unsafe fn execveat(at: c_int, path: *const c_char, argv: Words, envp:
 /// As for libc's function of this name.
 pub(super) unsafe fn posix_spawn_file_actions_adddup2(actions: *mut c_void, fd: c_int, to: c_int) -> c_int {
     let _deferred = Deferred::new();
-    bring_home(fd, "inherited");
+    bring_home(fd, Reason::Inherited);
     // SAFETY: the arguments are the program's.
     unsafe { real::posix_spawn_file_actions_adddup2(actions, fd, to) }
 }
@@ -212,8 +213,8 @@ forwarded! {
     io_uring_queue_init_mem before_queue_init_mem |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
     io_uring_setup before_io_uring_setup |_first| (), if rings::may_create(), else rings::unsupported as *mut c_void;
     // libc writes to the descriptor itself, without calling these functions.
-    dprintf before_dprintf |fd| bring_home(fd, "stdio");
-    vdprintf before_vdprintf |fd| bring_home(fd, "stdio");
-    __dprintf_chk before_dprintf_chk |fd| bring_home(fd, "stdio");
-    __vdprintf_chk before_vdprintf_chk |fd| bring_home(fd, "stdio");
+    dprintf before_dprintf |fd| bring_home(fd, Reason::Stdio);
+    vdprintf before_vdprintf |fd| bring_home(fd, Reason::Stdio);
+    __dprintf_chk before_dprintf_chk |fd| bring_home(fd, Reason::Stdio);
+    __vdprintf_chk before_vdprintf_chk |fd| bring_home(fd, Reason::Stdio);
 }

@@ -4,13 +4,14 @@
 
 use crate::config::config;
 use crate::connection::stop;
+use baton_policy::Reason;
 use libc::c_int;
 
 /// True if the program may create a ring. Then all connections come home.
 pub(super) fn may_create() -> bool {
     let may = config().io_uring;
     if may {
-        stop("io-uring");
+        stop(Reason::IoUring);
     }
     may
 }

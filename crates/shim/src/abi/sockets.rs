@@ -8,6 +8,7 @@ use crate::os::socket::Name;
 use crate::os::{real, set_errno, socket as ask};
 use crate::service;
 use crate::table::is_known;
+use baton_policy::Reason;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
 
@@ -64,7 +65,7 @@ pub(super) unsafe fn connect(fd: c_int, addr: *const sockaddr, size: socklen_t) 
     let family = is_address.then(|| c_int::from(unsafe { (*addr).sa_family }));
     if is_known(fd) && family == Some(libc::AF_UNSPEC) {
         let _deferred = Deferred::new();
-        bring_home(fd, "connected-anew");
+        bring_home(fd, Reason::ConnectedAnew);
     }
     // Like the kernel, check the address before the socket.
     if family.is_some() && at(fd).is_some() {
@@ -214,7 +215,7 @@ pub(super) unsafe fn getsockopt(
         Answer::Husk | Answer::Set => kernel(),
         Answer::Home => {
             drop(held);
-            bring_home(fd, "getsockopt");
+            bring_home(fd, Reason::Getsockopt);
             kernel()
         }
     }
@@ -242,7 +243,7 @@ pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *co
         Answer::Husk => kernel(),
         Answer::Home => {
             drop(held);
-            bring_home(fd, "setsockopt");
+            bring_home(fd, Reason::Setsockopt);
             kernel()
         }
     }
