@@ -58,8 +58,9 @@ pub use stream::{Place, Stream};
 
 use baton_consumer::wake::block_on;
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Entry, Reply, Request, Selector, VERSION};
+use baton_ipc::message::{Entry, Reply, Request, Selector};
 use baton_ipc::placement::Placement;
+use baton_ipc::version::{HELLO, agree};
 use baton_journal::{Kind, Level, tell};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use shared::Shared;
@@ -102,9 +103,9 @@ impl Service {
         let shared = Shared::start(Channel::new(descriptors::lifted(socket)))?;
         let service = Service { shared, asking: Mutex::new(0) };
         // A broker that refuses has sent its reason and hung up, so the answer is read in any case.
-        let _ = service.shared.with(|inner| inner.say(&Request::Hello { version: VERSION }, Vec::new()));
+        let _ = service.shared.with(|inner| inner.say(&HELLO, Vec::new()));
         match service.next_answer()? {
-            Reply::Welcome { version } if version == VERSION => {
+            Reply::Welcome { version } if agree(version, version).is_some() => {
                 let at = path.as_ref().display();
                 tell(Level::Info, Kind::PROGRAM, |event| event.text(format!("connected to the service at {at}")));
                 Ok(service)

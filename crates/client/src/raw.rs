@@ -29,8 +29,9 @@ use baton_consumer::memory::SharedMemory;
 use baton_consumer::qp::{QpEvent, QueuePairs};
 use baton_engine::region::{Extent, RequestError};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
+use baton_ipc::message::{RawSizes, Reply, Request};
 use baton_ipc::queues::read_two;
+use baton_ipc::version::{HELLO, agree};
 use baton_port::wait::WaitSet;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{BTreeMap, VecDeque};
@@ -98,10 +99,10 @@ impl RawService {
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
         let mut channel = Channel::new(socket);
         // A broker that refuses has sent its reason and hung up, so the answer is read in any case.
-        for request in [Request::Hello { version: VERSION }, Request::Raw { sizes }] {
+        for request in [HELLO, Request::Raw { sizes }] {
             let _ = channel.send(request.to_bytes(), Vec::new());
             match next_reply(&channel)? {
-                Reply::Welcome { version } if version == VERSION => {}
+                Reply::Welcome { version } if agree(version, version).is_some() => {}
                 Reply::Refused { text } => return Err(io::Error::new(ErrorKind::PermissionDenied, text)),
                 _ => {
                     return Err(io::Error::new(

@@ -30,3 +30,4 @@ pub mod order;
 pub mod placement;
 pub mod queues;
 pub mod record;
+pub mod version;

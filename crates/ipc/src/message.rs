@@ -36,16 +36,15 @@ use baton_engine::region::Layout;
 use baton_journal::Numbered;
 use baton_wire::addr::Tuple;
 
-/// Version of the protocol.
-pub const VERSION: u32 = 1;
-
 messages! {
     /// A message of a program.
     pub enum Request {
         /// First message on the channel.
         1 Hello {
-            /// [`VERSION`].
-            version: u32,
+            /// The oldest version of the protocol that the program speaks ([`crate::version`]).
+            oldest: u32,
+            /// The newest one.
+            newest: u32,
         },
         /// Hands over the connection of the attached socket.
         2 Adopt {
@@ -175,7 +174,7 @@ messages! {
     pub enum Reply {
         /// Answers [`Request::Hello`], [`Request::Raw`] and [`Request::Direct`].
         1 Welcome {
-            /// [`VERSION`].
+            /// The version that both speak from now on.
             version: u32,
         },
         /// Announces memory shared with an engine. The descriptors are its file, the doorbell that

@@ -17,8 +17,9 @@ use baton_consumer::consumer::ConsumerConfig;
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{Completion, EngineRegion, Events, Request as Asked};
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Entry, Reply, Request, Sizes, VERSION};
+use baton_ipc::message::{Entry, Reply, Request, Sizes};
 use baton_ipc::queues::write_queues;
+use baton_ipc::version::NEWEST;
 use baton_port::wait::WaitSet;
 use baton_wire::addr::{Addr, Tuple};
 use rustix::event::{EventfdFlags, eventfd};
@@ -76,7 +77,7 @@ fn meet() -> (Service, Channel) {
         let connecting = scope.spawn(|| Service::connect(&path).unwrap());
         let broker = Channel::new(accept_with(&listener, SocketFlags::CLOEXEC).unwrap());
         std::fs::remove_file(&path).unwrap();
-        say(&broker, &Reply::Welcome { version: VERSION }, &[]);
+        say(&broker, &Reply::Welcome { version: NEWEST }, &[]);
         (connecting.join().unwrap(), broker)
     })
 }

@@ -8,8 +8,9 @@
 
 use super::script::Script;
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{RawSizes, Reply, Request, Selector, VERSION};
+use baton_ipc::message::{RawSizes, Reply, Request, Selector};
 use baton_ipc::queues::write_queues;
+use baton_ipc::version::{HELLO, NEWEST};
 use baton_service::broker::{Broker, Config};
 use baton_service::checkpoints::Checkpoints;
 use rustix::event::{EventfdFlags, eventfd};
@@ -52,8 +53,8 @@ fn program(path: &Path) -> Option<Channel> {
 /// Whether a program asked it to stop.
 fn play(path: &Path, script: &mut Script<'_>) -> bool {
     let mut honest = program(path).expect("it listens");
-    let _ = honest.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new());
-    assert_eq!(next(&mut honest), Some(Reply::Welcome { version: VERSION }));
+    let _ = honest.send(HELLO.to_bytes(), Vec::new());
+    assert_eq!(next(&mut honest), Some(Reply::Welcome { version: NEWEST }));
     let mut programs: [Option<Channel>; 3] = [None, None, None];
     let mut stopped = false;
     for step in 0..STEPS {
@@ -66,7 +67,7 @@ fn play(path: &Path, script: &mut Script<'_>) -> bool {
             *place = program(path);
             // Most say who they are.
             if let Some(channel) = place.as_mut().filter(|_| kind & 7 != 7) {
-                let _ = channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new());
+                let _ = channel.send(HELLO.to_bytes(), Vec::new());
             }
         }
         let Some(channel) = place else { continue };

@@ -3,8 +3,9 @@
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{EngineRegion, Layout};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{Reply, Request, Sizes, VERSION};
+use baton_ipc::message::{Reply, Request, Sizes};
 use baton_ipc::queues::write_queues;
+use baton_ipc::version::NEWEST;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -95,7 +96,7 @@ pub fn play_at(run: impl FnOnce(&Path, Played)) {
                 match channel.receive() {
                     Ok(Some(Parcel { bytes, .. })) => match Request::from_bytes(&bytes).expect("a request") {
                         Request::Hello { .. } | Request::Raw { .. } => {
-                            channel.send(Reply::Welcome { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+                            channel.send(Reply::Welcome { version: NEWEST }.to_bytes(), Vec::new()).unwrap();
                         }
                         request => drop(tell.send(request)),
                     },

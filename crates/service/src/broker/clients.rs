@@ -10,9 +10,10 @@ use super::{Broker, Config};
 use baton_consumer::adoption::LeftBehind;
 use baton_engine::region::Layout;
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{RawSizes, Reply, Request, VERSION};
+use baton_ipc::message::{RawSizes, Reply, Request};
 use baton_ipc::queues::read_two;
 use baton_ipc::record::{self, Record};
+use baton_ipc::version::{NEWEST, OLDEST, agree};
 use baton_journal::{Kind, Level};
 use baton_policy::{Reason, Refusal};
 use rustix::fs::{Mode, chmod, fchmod};
@@ -237,14 +238,14 @@ impl Broker {
         self.log_heard(client, &request);
         let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
         match request {
-            Request::Hello { version } if version == VERSION => {
+            Request::Hello { oldest, newest } => {
+                let version = agree(oldest, newest).ok_or_else(|| {
+                    format!("protocol versions {oldest} to {newest} are not supported; this service speaks {OLDEST} to {NEWEST}")
+                })?;
                 if let Some(program) = self.clients.get_mut(&client) {
                     program.greeted = true;
                 }
-                self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
-            }
-            Request::Hello { version } => {
-                return Err(format!("protocol version {version} is not supported; this service speaks {VERSION}"));
+                self.tell_client(client, &Reply::Welcome { version }, Vec::new());
             }
             _ if !greeted => return Err("the first message must be Hello".into()),
             Request::Adopt { seq } if self.heard_before(client, seq) => {}
@@ -333,7 +334,7 @@ impl Broker {
         }
         program.raw = Some(sizes);
         self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
-        self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
+        self.tell_client(client, &Reply::Welcome { version: NEWEST }, Vec::new());
         Ok(())
     }
 
@@ -342,7 +343,7 @@ impl Broker {
         let Some(program) = self.clients.get_mut(&client) else { return };
         program.direct = true;
         self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
-        self.tell_client(client, &Reply::Welcome { version: VERSION }, Vec::new());
+        self.tell_client(client, &Reply::Welcome { version: NEWEST }, Vec::new());
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {

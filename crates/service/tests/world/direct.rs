@@ -5,6 +5,7 @@ use crate::common::{Line, Role, World, programs_part};
 use baton_client::{Place, Service};
 use baton_ipc::message::Selector;
 use baton_ipc::placement::Placement;
+use baton_ipc::version::HELLO;
 use baton_testkit::{need_program, need_root, need_types, types};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
@@ -253,12 +254,12 @@ fn a_program_that_never_begins_its_engine_keeps_its_socket() {
     need_root!();
     need_program!("clang");
     need_types!();
-    use baton_ipc::message::{Reply, Request, VERSION};
+    use baton_ipc::message::{Reply, Request};
     World::enter(|world| {
         let (ours, mut peer) = world.pair();
         let mut channel = world.channel();
         let own = ours.try_clone().unwrap();
-        for request in [Request::Hello { version: VERSION }, Request::Direct {}] {
+        for request in [HELLO, Request::Direct {}] {
             channel.send(request.to_bytes(), Vec::new()).unwrap();
         }
         channel.send(Request::Adopt { seq: 1 }.to_bytes(), vec![ours]).unwrap();

@@ -4,7 +4,8 @@ use crate::common::kernels::wait_for;
 use crate::common::{At, World};
 use baton_client::Place;
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Reply, Request, Selector, VERSION};
+use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::version::HELLO;
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::ErrorKind;
@@ -25,7 +26,7 @@ impl Hostile {
     fn new(world: &World<'_>, seed: u64) -> Hostile {
         let random = fastrand::Rng::with_seed(seed);
         let mut hostile = Hostile { channel: world.channel(), memory: Vec::new(), random };
-        hostile.say(&Request::Hello { version: VERSION }, Vec::new());
+        hostile.say(&HELLO, Vec::new());
         hostile
     }
 

@@ -4,7 +4,8 @@ use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{At, Line, World};
 use baton_client::{Place, Service};
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Reply, Request, Selector, VERSION};
+use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::version::{HELLO, NEWEST};
 use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root};
 use rustix::net::sockopt::set_socket_linger;
@@ -270,7 +271,7 @@ fn what_was_brought_for_an_engine_that_died_is_not_given_to_the_next() {
         let service = world.service();
         let resets = world.wire.resets();
         let mut channel = world.channel();
-        channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+        channel.send(HELLO.to_bytes(), Vec::new()).unwrap();
         let (ours, peer) = world.wire.connect(false);
         let first = brought(&mut channel, ours.try_clone().unwrap().into());
         kill(world.engine);
@@ -297,7 +298,7 @@ fn a_wish_to_have_it_back_that_is_quicker_than_the_engines_word_is_not_forgotten
     World::enter(|world| {
         let service = world.service();
         let mut channel = world.channel();
-        channel.send(Request::Hello { version: VERSION }.to_bytes(), Vec::new()).unwrap();
+        channel.send(HELLO.to_bytes(), Vec::new()).unwrap();
         let (ours, peer) = world.wire.connect(false);
         Ramp::default().write(&peer, 1000);
         let id = brought(&mut channel, ours.into());
@@ -354,15 +355,23 @@ fn a_program_that_makes_no_sense_is_cut_off_and_others_are_not() {
     need_root!();
     need_program!("clang");
     World::with_line(|world, service, mut line| {
-        let hello = Request::Hello { version: VERSION }.to_bytes();
+        let hello = HELLO.to_bytes();
         let messages: [&[&[u8]]; 6] = [
             &[&[0xff; 40]],
             &[&Request::List { ask: 1 }.to_bytes()],
-            &[&Request::Hello { version: 77 }.to_bytes()],
+            &[&Request::Hello { oldest: 77, newest: 99 }.to_bytes()],
             &[&hello, &[2, 1, 2]],
             &[&hello, &Request::Adopt { seq: 1 }.to_bytes()],
             &[&hello, &[9; 4000]],
         ];
+        // One that speaks newer versions as well is welcome.
+        let mut newer = world.channel();
+        newer.send(Request::Hello { oldest: 1, newest: 99 }.to_bytes(), Vec::new()).unwrap();
+        let welcome = Reply::Welcome { version: NEWEST };
+        wait_for(
+            "the welcome",
+            || matches!(newer.receive(), Ok(Some(parcel)) if Reply::from_bytes(&parcel.bytes) == Some(welcome.clone())),
+        );
         for said in messages {
             let mut channel = world.channel();
             for message in said {

@@ -4,8 +4,9 @@ use crate::common::kernels::wait_for;
 use crate::common::{Line, World};
 use baton_client::{Place, Service};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{Reply, Request, Selector, VERSION};
+use baton_ipc::message::{Reply, Request, Selector};
 use baton_ipc::queues::write_queues;
+use baton_ipc::version::HELLO;
 use baton_testkit::{need_program, need_root};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
@@ -21,7 +22,7 @@ const NOBODY: u32 = 65_534;
 
 pub(crate) fn greet(world: &World<'_>) -> Channel {
     let mut channel = world.channel();
-    say(&mut channel, &Request::Hello { version: VERSION }, Vec::new());
+    say(&mut channel, &HELLO, Vec::new());
     channel
 }
 
@@ -330,7 +331,7 @@ fn babble(channel: &mut Channel, random: &mut fastrand::Rng, ids: &[u64]) -> boo
         8 => Request::Handoff { ask: 1, which },
         9 => Request::Home { ask: 1, which },
         10 => Request::Info { id },
-        11 => Request::Hello { version: VERSION },
+        11 => HELLO,
         12 if random.u32(..20) == 0 => Request::Stop { ask: 1 },
         _ => Request::Restore { id },
     };

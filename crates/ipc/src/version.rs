@@ -1,0 +1,45 @@
+//! Versions of the protocol between programs and a service.
+//!
+//! A program says which versions it speaks, from the oldest to the newest. The broker answers with
+//! the newest that both speak. So an upgraded service goes on with programs that were started
+//! before, and a new program can use an older service.
+
+use crate::message::Request;
+
+/// The oldest version that this code speaks.
+pub const OLDEST: u32 = 1;
+
+/// The newest version that this code speaks.
+pub const NEWEST: u32 = 1;
+
+/// A program's first message.
+pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };
+
+/// The newest version that we speak and that lies between `oldest` and `newest`, both included;
+/// `None` if there is none.
+pub fn agree(oldest: u32, newest: u32) -> Option<u32> {
+    agree_on((OLDEST, NEWEST), (oldest, newest))
+}
+
+fn agree_on(ours: (u32, u32), theirs: (u32, u32)) -> Option<u32> {
+    let newest = ours.1.min(theirs.1);
+    (newest >= ours.0.max(theirs.0)).then_some(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_common_version_is_agreed_on() {
+        assert_eq!(agree_on((1, 3), (1, 3)), Some(3));
+        assert_eq!(agree_on((1, 3), (2, 9)), Some(3));
+        assert_eq!(agree_on((2, 9), (1, 3)), Some(3));
+        assert_eq!(agree_on((1, 3), (3, 3)), Some(3));
+        assert_eq!(agree_on((1, 3), (4, 9)), None);
+        assert_eq!(agree_on((4, 9), (1, 3)), None);
+        // A program that contradicts itself.
+        assert_eq!(agree_on((1, 3), (3, 1)), None);
+        assert_eq!(agree(0, u32::MAX), Some(NEWEST));
+    }
+}
