@@ -8,7 +8,7 @@ struct {
 	__type(value, u64);
 } BYTES SEC(".maps");
 
-INLINE void count(const struct sk_buff *skb)
+INLINE void count(const struct __sk_buff *skb)
 {
 	u32 key = 0;
 	u64 *bytes = bpf_map_lookup_elem(&BYTES, &key);
@@ -17,14 +17,14 @@ INLINE void count(const struct sk_buff *skb)
 }
 
 SEC("classifier")
-int count_frames(struct sk_buff *skb)
+int count_frames(struct __sk_buff *skb)
 {
 	count(skb);
 	return TC_NEXT;
 }
 
 SEC("cgroup_skb/egress")
-int count_packets(struct sk_buff *skb)
+int count_packets(struct __sk_buff *skb)
 {
 	count(skb);
 	return 1;
