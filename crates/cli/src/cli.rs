@@ -32,7 +32,7 @@ pub enum Command {
     Service(service::Args),
     /// List the connections of a running service
     Ps(control::Ps),
-    /// Show recent events of a service: moves and their reasons, processes that died, programs
+    /// Show recent events of a service: moves, their reasons, processes that died
     Events(events::Args),
     /// Move connections from the kernel to the engine
     Handoff(control::Which),

@@ -248,5 +248,5 @@ fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     let said = refused(&["--policy", "sometimes", "--", "true"].map(OsStr::new));
     assert!(said.contains("'sometimes' is no rule"), "{said}");
     let said = refused(&["--ports", "http", "--", "true"].map(OsStr::new));
-    assert!(said.contains("'http' are no ports"), "{said}");
+    assert!(said.contains("'http' is not a port or range"), "{said}");
 }
