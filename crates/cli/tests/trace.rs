@@ -175,7 +175,8 @@ fn text_and_page_say_what_the_figures_say() {
     let page = dir.path().join("out/page.html");
     let output = trace(&["--html", &page.to_string_lossy(), &file]);
     let text = String::from_utf8_lossy(&output.stdout);
-    for part in ["25 of 30 frames (83.3 %)", "10.0.0.1:9 > 10.0.0.2:80", "added delay", "ACKs saved", "1200 ns a frame"]
+    for part in
+        ["25 of 30 frames (83.3 %)", "10.0.0.1:9 > 10.0.0.2:80", "added delay", "ACKs saved", "1200 ns per frame"]
     {
         assert!(text.contains(part), "{part}: {text}");
     }

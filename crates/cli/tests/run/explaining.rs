@@ -47,8 +47,10 @@ pub fn processes_without_the_library_are_counted(world: &World) {
     let out = world.run(&["sh", "-c", "./static & ./static & env -i sleep 0.5; wait"]);
     let said = String::from_utf8(out.stderr).unwrap();
     assert!(out.status.success(), "{said}");
-    let expected =
-        format!("  2 processes ran without the library, in the kernel only: {} is linked", program.display());
+    let expected = format!(
+        "  2 processes ran without the library, with all connections in the kernel: {} is linked",
+        program.display()
+    );
     assert!(said.contains(&expected), "{said}");
     assert!(
         said.contains("  1 process ran without the library") && said.contains("with a different environment"),

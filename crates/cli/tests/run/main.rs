@@ -246,7 +246,7 @@ fn what_cannot_be_loaded_into_is_said_before_it_starts() {
     let said = refused(&[OsStr::new("no-such-program-here")]);
     assert!(said.contains("there is no program"), "{said}");
     let said = refused(&["--policy", "sometimes", "--", "true"].map(OsStr::new));
-    assert!(said.contains("'sometimes' is no rule"), "{said}");
+    assert!(said.contains("'sometimes' is not a rule"), "{said}");
     let said = refused(&["--ports", "http", "--", "true"].map(OsStr::new));
     assert!(said.contains("'http' is not a port or range"), "{said}");
 }
