@@ -44,7 +44,7 @@ impl Tree {
         // As it may be left from an earlier run.
         let _ = fs::remove_dir_all(directory);
         fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
-        let tree = Tree { root: directory.join("root"), debug: directory.join("debug"), prefix: prefix.to_owned() };
+        let tree = Tree { root: directory.join("files"), debug: directory.join("debug"), prefix: prefix.to_owned() };
         for name in ["baton", "libbaton_shim.so", "libbaton.a"] {
             ensure!(built.join(name).is_file(), "no {name} in {}", built.display());
         }

@@ -11,7 +11,7 @@ fn it_has_a_soname_and_each_function_of_the_header_a_version() {
     need_program!("cc");
     need_program!("readelf");
     need_program!("nm");
-    let library = packages().join("tree/root/usr/lib/libbaton.so");
+    let library = packages().join("tree/files/usr/lib/libbaton.so");
     let told = run(Command::new("readelf").args(["--wide", "--dynamic"]).arg(&library));
     assert!(told.contains("Library soname: [libbaton.so.0]"), "{told}");
     let told = run(Command::new("nm").args(["--dynamic", "--defined-only", "--with-symbol-versions"]).arg(&library));

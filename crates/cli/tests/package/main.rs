@@ -51,7 +51,7 @@ fn xtask(command: &str, options: &[(&str, &Path)]) -> String {
     run(&mut line)
 }
 
-/// The directory with all packages, and the tree that they are made of below `tree/root`.
+/// The directory with all packages, and the tree that they are made of below `tree/files`.
 fn packages() -> &'static Path {
     static PACKAGES: OnceLock<PathBuf> = OnceLock::new();
     PACKAGES.get_or_init(|| {
@@ -139,7 +139,7 @@ fn debug_information_lies_apart_under_its_build_id() {
     need_program!("readelf");
     let listing = listed(&run(Command::new("tar").arg("-tf").arg(package("-debug.tar.gz"))));
     for file in ["usr/bin/baton", "usr/lib/baton/libbaton_shim.so", "usr/lib/libbaton.so.0"] {
-        let path = packages().join("tree/root").join(file);
+        let path = packages().join("tree/files").join(file);
         let told = run(Command::new("readelf").args(["--wide", "--notes", "--sections"]).arg(&path));
         for section in [".debug_info", ".debug_line", ".symtab"] {
             assert!(!told.contains(&format!(" {section} ")), "{file}: {told}");
@@ -153,7 +153,7 @@ fn debug_information_lies_apart_under_its_build_id() {
 #[test]
 fn licences_of_what_is_linked_are_there() {
     need_program!("cc");
-    let text = fs::read_to_string(packages().join("tree/root/usr/share/doc/baton/copyright")).unwrap();
+    let text = fs::read_to_string(packages().join("tree/files/usr/share/doc/baton/copyright")).unwrap();
     for passage in ["\nclap ", "\nzstd-sys ", "\nlibc ", "Permission is hereby granted", "Apache License", "Facebook"] {
         assert!(text.contains(passage), "no {passage:?}");
     }
