@@ -437,7 +437,7 @@ impl End {
         done
     }
 
-    /// Writes and posts as much as there is space for; true if anything was.
+    /// Writes and posts what fits. Returns true if it posted anything.
     fn post_send(&mut self, region: &ConsumerRegion, bytes: u64) -> bool {
         let mut moved = false;
         let done = region.qp(self.qp).snd_done();

@@ -73,7 +73,7 @@ impl Stream {
         self.events
     }
 
-    /// Notes that bytes were received up to this position, as far as there was space.
+    /// Records the position up to which bytes were received and stored.
     pub(crate) fn note_received(&mut self, rcv_pos: u64) {
         self.rcv_done = self.rcv_done.max(rcv_pos.min(self.rcv_limit));
     }

@@ -10,7 +10,7 @@
 //!
 //! The steering process locks the directory (`flock(2)`), so an unlocked directory is a left-over.
 //! A directory whose link has lost its interface is of no use, and its name, which contains the
-//! namespace's inode, may be reused. So it is removed when it is found, whoever made it.
+//! namespace's inode, may be reused. So the steering process removes such a directory when it finds one.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;

@@ -254,7 +254,7 @@ fn each_engine_has_its_own_connections_and_a_device_that_can_be_taken_away() {
     wait_for("the engine's byte", || (&ends[0].1).read(&mut byte).is_ok());
     let after = steering.counters().unwrap();
     assert_eq!((after.foreign - before.foreign, after.sent - before.sent), (4, 1), "{after:?}");
-    // The device is removed, whoever has it open: nothing leaves by it, and the other engines
+    // The device is removed although a process has it open: nothing leaves by it, and the other engines
     // continue.
     wire.ours.enter(|| steering.close_engine(1)).unwrap();
     let (frame, meta) = segment(&toys[0].state.clone().unwrap(), b"y", 1);
