@@ -223,8 +223,8 @@ impl Steering {
         Ok(SteeredPort::lent(tap, mtu))
     }
 
-    /// Removes an engine's device even while a process has it open: it neither receives nor sends a frame from
-    /// now on. Its tuples stay, and their frames are dropped.
+    /// Removes an engine's device even while a process has it open: it neither receives nor sends
+    /// a frame from now on. Its tuples stay, and their frames are dropped.
     ///
     /// # Errors
     /// Errors from the kernel.
