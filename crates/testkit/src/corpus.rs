@@ -31,3 +31,29 @@ pub fn replay(targets: &[Target]) {
         inputs(name).iter().for_each(|input| body(input));
     }
 }
+
+/// Runs each target over `random` random inputs of fewer than `longest` bytes, then over each input
+/// of its corpus `changed` times, with one to four bytes changed. The seed is fixed.
+///
+/// # Panics
+///
+/// If a target does, or a corpus is missing or empty.
+pub fn vary(targets: &[Target], random: usize, longest: usize, changed: usize) {
+    let mut dice = fastrand::Rng::with_seed(1);
+    for (name, body) in targets {
+        for _ in 0..random {
+            let len = dice.usize(..longest);
+            body(&(0..len).map(|_| dice.u8(..)).collect::<Vec<u8>>());
+        }
+        for input in inputs(name) {
+            for _ in 0..changed {
+                let mut input = input.clone();
+                for _ in 0..dice.usize(1..=4) {
+                    let at = dice.usize(..input.len());
+                    input[at] = dice.u8(..);
+                }
+                body(&input);
+            }
+        }
+    }
+}

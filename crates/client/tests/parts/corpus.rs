@@ -12,21 +12,5 @@ fn corpora_run_clean() {
 
 #[test]
 fn scripts_at_random_run_clean() {
-    let mut dice = fastrand::Rng::with_seed(1);
-    for (name, body) in client::TARGETS {
-        for _ in 0..300 {
-            let len = dice.usize(..600);
-            body(&(0..len).map(|_| dice.u8(..)).collect::<Vec<u8>>());
-        }
-        for input in corpus::inputs(name) {
-            for _ in 0..40 {
-                let mut changed = input.clone();
-                for _ in 0..dice.usize(1..=4) {
-                    let at = dice.usize(..changed.len());
-                    changed[at] = dice.u8(..);
-                }
-                body(&changed);
-            }
-        }
-    }
+    corpus::vary(client::TARGETS, 300, 600, 40);
 }
