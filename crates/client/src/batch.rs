@@ -11,8 +11,8 @@
 //!  read, write           third write: all are sent, in one turn
 //! ```
 //!
-//! A batch ends after as many writes as there were ready connections, or after [`MOST`]; after one
-//! large write; and whenever the thread waits or polls again. A single connection makes no batch.
+//! A batch ends when the thread has written to each ready connection, has made [`MOST`] writes or
+//! one large write, or waits or polls again. A single connection makes no batch.
 //! If none of these happens, the library's thread sends the waiting bytes a few milliseconds late.
 
 use std::cell::Cell;

@@ -174,8 +174,8 @@ fn an_address_that_is_taken_off_stops_a_connection_until_it_is_back() {
         // put back.
         ours.run("ip -6 route replace fd66::/64 dev wire");
         comes_home(world, &mut line, "homeless");
-        // As long as there is a route, the kernel sends again from an IPv6 address that is gone, at
-        // its timeout of a second; nothing is acknowledged.
+        // The kernel retransmits from a deleted IPv6 address while it has a route: after its timeout
+        // of a second. Nothing is acknowledged.
         both_stand_still_but_for(if ipv6 { FLIGHT } else { 0 }, &mut line, &mut kernels);
         ours.run(&format!("ip addr add {} dev wire{}", address(ipv6), if ipv6 { " nodad" } else { "" }));
         go_on_and_finish(line, kernels);

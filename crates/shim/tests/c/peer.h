@@ -126,7 +126,7 @@ static int be_the_peer(const char *host) {
             done = send(fd, some, count, MSG_OOB);
         }
         else if (!strcmp(what, "within")) {
-            /* The number of readable bytes, as soon as there are any, or after `count` milliseconds. */
+            /* Waits up to `count` milliseconds for readable bytes, and tells their number. */
             struct pollfd some = {fd, POLLIN, 0};
             int have = 0;
             poll(&some, 1, count);
