@@ -90,6 +90,17 @@ impl Inner {
         self.forget_dead_regions();
     }
 
+    /// Ends a connection whose way home the service did not live to finish, and closes it if the
+    /// program has.
+    pub(super) fn end_without_service(&mut self, id: u64) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.at = Location::Ended(Some(reset()));
+        connection.wake();
+        if connection.closed {
+            self.close(id);
+        }
+    }
+
     fn end_all_in(&mut self, number: u32) {
         let Inner { connections, regions, .. } = self;
         let Some(region) = regions.get_mut(&number) else { return };

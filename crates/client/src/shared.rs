@@ -371,9 +371,11 @@ impl Inner {
     /// Handles an engine that released a closed connection and its queue pair before the broker's
     /// message arrived.
     pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
-        let id = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn));
-        if let Some(connection) = id.and_then(|id| self.connections.get_mut(&id)) {
-            (connection.at, connection.remains) = (Location::Away, Some(remains));
+        let Some(id) = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn)) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        (connection.at, connection.remains) = (Location::Away, Some(remains));
+        if self.channel.is_none() {
+            self.end_without_service(id);
         }
     }
 
