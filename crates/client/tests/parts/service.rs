@@ -94,7 +94,9 @@ fn pair() -> (UnixStream, UnixStream) {
 fn memory_of_invalid_sizes_is_refused() {
     let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
     let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
-    let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
+    let most = u32::MAX;
+    let huge =
+        Sizes { stream_buffer: most, stream_buffers: most, large_buffer: most, large_buffers: most, connections: 2 };
     for (sizes, config) in [(Sizes::of(&none), none), (Sizes::of(&odd), odd), (huge, SMALL)] {
         play(|service, broker| {
             thread::scope(|scope| {
