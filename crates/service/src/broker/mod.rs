@@ -35,6 +35,7 @@ mod log;
 mod members;
 mod put_back;
 mod recovery;
+mod reports;
 mod rules;
 mod stay_reason;
 mod take;

@@ -7,8 +7,7 @@
 
 use super::clients::Client;
 use super::connection::{Connection, State};
-use super::direct::Owner;
-use super::engine_slot::{EngineSlot, Memory, Process};
+use super::engine_slot::{EngineSlot, Memory, Owner, Process};
 use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
