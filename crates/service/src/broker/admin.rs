@@ -1,8 +1,9 @@
 //! What people ask for: lists, moves of many connections, a stop, new engines.
 
 use super::Broker;
-use super::connection::{Connection, Goal, State};
+use super::connection::Connection;
 use super::engine_slot::EngineSlot;
+use super::state::{Goal, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Reply, Selector};
 use baton_policy::Reason;
@@ -41,17 +42,14 @@ impl Broker {
         let Some(program) = self.clients.get(&client) else { return Vec::new() };
         let all = program.uid == 0 || program.uid == geteuid().as_raw();
         let mine = |uid: u32| all || uid == program.uid;
-        let connections = self
-            .connections
-            .values()
-            .filter(|connection| mine(connection.program.1) && which.matches(&connection.tuple));
-        connections.map(|connection| connection.id).collect()
+        self.connections.ids(|connection| mine(connection.program.1) && which.matches(&connection.tuple()))
     }
 
     pub(super) fn list(&mut self, client: u32, ask: u64) {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
-            let entry = self.connections[id].entry(&self.slots);
+            let Some(connection) = self.connections.known(*id) else { continue };
+            let entry = connection.entry(&self.slots);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
         let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };
@@ -69,7 +67,9 @@ impl Broker {
         self.log_asked(Some(asker), &format!("{} connections are to come home", visible.len()));
         for id in &visible {
             // Somebody wants it at home, so it must not return to the engine by itself.
-            self.connections.get_mut(id).expect("it was listed").returns = None;
+            if let Some(connection) = self.connections.known_mut(*id) {
+                connection.returns = None;
+            }
         }
         self.send_home(Some(asker), visible, Then::Answer, Reason::AskedFor);
     }
@@ -78,12 +78,10 @@ impl Broker {
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.log_asked(asker, "the service is to end");
         self.stopping = true;
-        let all: Vec<u64> = self.connections.keys().copied().collect();
-        for id in &all {
-            if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
-                self.stays(*id, StayReason::new(Reason::Stopping, "the service is stopping"));
-            }
+        for id in self.connections.ids(|connection| matches!(connection.state, State::Preparing(_))) {
+            self.stays(id, StayReason::new(Reason::Stopping, "the service is stopping"));
         }
+        let all = self.connections.ids(|_| true);
         self.send_home(asker, all, Then::Stop, Reason::Stop);
     }
 
@@ -91,17 +89,17 @@ impl Broker {
     /// them.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: Reason) {
         self.log_asked(asker, "new engines are to take over");
-        let all = self.connections.keys().copied().collect();
+        let all = self.connections.ids(|_| true);
         self.send_home(asker, all, Then::Restart, why);
     }
 
     fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
         // In the kernel, or about to leave it.
-        let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
-        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
+        let here = |connection: &Connection| matches!(connection.state, State::Kernel(_) | State::Preparing(_));
+        let there = |id: &u64| self.connections.get(*id).is_some_and(|connection| !here(connection));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
-        waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
+        waiting.into_iter().for_each(|id| self.evict(id, Goal::Home, why));
         self.finish_jobs();
     }
 
@@ -113,12 +111,14 @@ impl Broker {
     }
 
     fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
-        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| connection.state == State::Kernel);
+        let is_kernel = |connection: &Connection| matches!(connection.state, State::Kernel(_));
+        let there = |id: &u64| self.connections.get(*id).is_some_and(is_kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.state = State::Preparing;
+            let Some(connection) = self.connections.known_mut(id) else { continue };
+            let Some(kernel) = connection.take(State::in_kernel) else { continue };
+            connection.enter(State::Preparing(kernel));
             let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
         }
@@ -136,7 +136,7 @@ impl Broker {
         if self.jobs.is_empty() {
             return;
         }
-        let pause = self.connections.get(&id).map_or(0, |connection| connection.pause_us);
+        let pause = self.connections.get(id).map_or(0, |connection| connection.pause_us);
         for job in &mut self.jobs {
             if job.waiting.remove(&id) {
                 job.failed += u64::from(!moved);

@@ -70,7 +70,7 @@ impl Broker {
             let slot = &self.slots[*at];
             slot.owner.is_some()
                 && slot.engine.is_none()
-                && self.connections.values().all(|connection| connection.slot != *at)
+                && self.connections.all().all(|connection| connection.slot != *at)
         };
         (0..self.slots.len()).find(is_free).or(Some(self.slots.len()))
     }

@@ -24,22 +24,26 @@ mod admin;
 mod clients;
 mod config;
 mod connection;
+mod connections;
 mod death;
+mod departure;
 mod direct;
 mod discard;
 mod engine_slot;
+mod evict;
 mod from_ledger;
-mod home;
-mod left;
+mod hand_off;
 mod log;
 mod members;
 mod put_back;
 mod recovery;
 mod reports;
 mod rules;
+mod state;
 mod stay_reason;
-mod take;
+mod stranded;
 mod timeouts;
+mod transfer;
 mod watchdog;
 
 pub use config::{Config, Interface};
@@ -54,12 +58,13 @@ use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
-use connection::Connection;
+use connections::Connections;
 use discard::Closers;
 use engine_slot::{EngineSlot, Process};
 use members::Members;
 use recovery::RecoveredState;
 use rustix::event::{EventfdFlags, eventfd};
+use state::Goal;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -118,8 +123,7 @@ pub struct Broker {
     clients: BTreeMap<u32, Client>,
     slots: Vec<EngineSlot>,
     checkpoints: Checkpoints,
-    connections: BTreeMap<u64, Connection>,
-    tuples: BTreeMap<Tuple, u64>,
+    connections: Connections,
     jobs: Vec<admin::Job>,
     closers: Closers,
     /// Programs that did not read what the broker sent them.
@@ -168,7 +172,6 @@ impl Broker {
                 checkpoints.tell_to(journal.clone());
                 let broker = Broker {
                     config,
-                    journal,
                     sum: log::Sum::default(),
                     kernel,
                     listener,
@@ -177,8 +180,8 @@ impl Broker {
                     clients: BTreeMap::new(),
                     slots,
                     checkpoints,
-                    connections: BTreeMap::new(),
-                    tuples: BTreeMap::new(),
+                    connections: Connections::new(journal.clone()),
+                    journal,
                     jobs: Vec::new(),
                     closers,
                     deaf: Vec::new(),
@@ -348,7 +351,7 @@ impl Broker {
             let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
             self.begin_stop(None);
         }
-        self.go_on_taking();
+        self.capture_settled();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             // Some changes do not make the netlink socket readable.
@@ -376,20 +379,19 @@ impl Broker {
         self.try_again();
         let Broker { connections, slots, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
-        for connection in connections.values_mut() {
+        for connection in connections.all_mut() {
             connection.sample(slots, now);
-            let ending = connection.ending(slots).filter(|_| connection.captured.is_none());
-            if let Some((ending, plan)) = ending.zip(connection.plan) {
-                kernel.end_tracked(&plan, ending);
+            if let Some(ending) = connection.ending(slots).filter(|_| !connection.state.has_queues()) {
+                kernel.end_tracked(&connection.plan, ending);
             }
             settled.extend(connection.is_settled(slots).then_some(connection.id));
             bypassed.extend(connection.is_bypassed(now).then_some(connection.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
-        bypassed.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Bypassed));
+        bypassed.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Bypassed));
         for tuple in self.kernel.keep_tracked(now) {
-            if let Some(&id) = self.tuples.get(&tuple) {
-                self.leave(id, connection::Goal::Home, Reason::Untracked);
+            if let Some(id) = self.connections.id_of(&tuple) {
+                self.evict(id, Goal::Home, Reason::Untracked);
             }
         }
         self.return_by_new_rules();
@@ -409,15 +411,12 @@ impl Broker {
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
-                    let gone =
-                        |connection: &&Connection| connection.plan.is_some_and(|plan| plan.way.interface == index);
-                    let homeless: Vec<u64> =
-                        self.connections.values().filter(gone).map(|connection| connection.id).collect();
+                    let homeless = self.connections.ids(|connection| connection.plan.way.interface == index);
                     self.log(Level::Warn, Kind::HOST, |event| {
                         let text = format!("interface {index} has gone; {} connections come home", homeless.len());
                         event.reason(Reason::Homeless).text(text)
                     });
-                    homeless.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Homeless));
+                    homeless.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Homeless));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
@@ -443,11 +442,12 @@ impl Broker {
     }
 
     fn change_way(&mut self, tuple: Tuple, way: baton_kernel::hops::Way) {
-        let Some(&id) = self.tuples.get(&tuple) else { return };
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(plan) = &mut connection.plan else { return };
+        // The kernel may have noticed the change before it was told that the connection is gone.
+        let Some(id) = self.connections.id_of(&tuple) else { return };
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let plan = &mut connection.plan;
         if plan.way.interface != way.interface {
-            return self.leave(id, connection::Goal::Home, Reason::Homeless);
+            return self.evict(id, Goal::Home, Reason::Homeless);
         }
         plan.way = way;
         self.tell_slots(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });

@@ -1,14 +1,15 @@
 //! What engines report.
 
 use super::Broker;
-use super::connection::Goal;
 use super::engine_slot::Process;
+use super::state::Goal;
 use baton_ipc::message::Reply;
 use baton_ipc::order::{Order, Report};
 use baton_journal::{Kind, Level};
 use baton_kernel::kernel_side::KernelError;
 use baton_policy::Reason;
 use std::io::ErrorKind;
+use std::mem::discriminant;
 use std::os::fd::OwnedFd;
 
 /// The reports read from a program's engine before the others get a turn.
@@ -63,10 +64,10 @@ impl Broker {
         }
         // An engine may report on its own connections only.
         let id = report.id();
-        if id.is_some_and(|id| self.connections.get(&id).is_none_or(|connection| connection.slot != at)) {
+        if id.is_some_and(|id| self.connections.get(id).is_none_or(|connection| connection.slot != at)) {
             return;
         }
-        let state = |broker: &Broker| id.and_then(|id| Some(broker.connections.get(&id)?.state));
+        let state = |broker: &Broker| id.and_then(|id| Some(discriminant(&broker.connections.get(id)?.state)));
         let before = state(self);
         self.go_on_with(at, report, fds);
         if state(self) != before
@@ -88,7 +89,7 @@ impl Broker {
                 self.log_engine_started(at);
                 self.on_engine_started();
             }
-            Report::Held { id } => self.take(id),
+            Report::Held { id } => self.capture(id),
             Report::Adopted { id, conn } => self.on_adopted(id, conn),
             Report::NotAdopted { id, text } => self.on_not_adopted(id, &text),
             Report::Suspended { id, srtt_us, rttvar_us, min_rtt_us } => {
@@ -99,8 +100,9 @@ impl Broker {
             Report::Ended { id } => self.on_ended(id),
             Report::Reopened { id, syn } => self.on_reopened(id, &syn),
             Report::Info { id, bytes } => {
-                let client = self.connections[&id].client;
-                self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
+                if let Some(client) = self.connections.known(id).map(|connection| connection.client) {
+                    self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
+                }
             }
             Report::Question { neighbour } => {
                 // If there is no answer, the engine asks again.
@@ -109,7 +111,7 @@ impl Broker {
                 }
             }
             Report::Urgent { id } => self.on_urgent(id),
-            Report::Homeless { id } => self.leave(id, Goal::Home, Reason::Homeless),
+            Report::Homeless { id } => self.evict(id, Goal::Home, Reason::Homeless),
             Report::Here {} | Report::Failed { .. } => {}
         }
     }
