@@ -59,7 +59,7 @@ impl Broker {
     pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
         let visible = self.visible(asker.0, which);
         self.log_asked(Some(asker), &format!("{} connections are to go to the engine", visible.len()));
-        self.fetch(Some(asker), visible, 0, Then::Answer);
+        self.prepare_all(Some(asker), visible, 0, Then::Answer);
     }
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
@@ -71,7 +71,7 @@ impl Broker {
                 connection.returns = None;
             }
         }
-        self.send_home(Some(asker), visible, Then::Answer, Reason::AskedFor);
+        self.evict_all(Some(asker), visible, Then::Answer, Reason::AskedFor);
     }
 
     /// Returns every connection to the kernel, then stops.
@@ -79,10 +79,10 @@ impl Broker {
         self.log_asked(asker, "the service is to end");
         self.stopping = true;
         for id in self.connections.ids(|connection| matches!(connection.state, State::Preparing(_))) {
-            self.stays(id, StayReason::new(Reason::Stopping, "the service is stopping"));
+            self.stays_in_kernel(id, StayReason::new(Reason::Stopping, "the service is stopping"));
         }
         let all = self.connections.ids(|_| true);
-        self.send_home(asker, all, Then::Stop, Reason::Stop);
+        self.evict_all(asker, all, Then::Stop, Reason::Stop);
     }
 
     /// Returns every connection to the kernel, restarts the engines, and moves the connections to
@@ -90,10 +90,10 @@ impl Broker {
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: Reason) {
         self.log_asked(asker, "new engines are to take over");
         let all = self.connections.ids(|_| true);
-        self.send_home(asker, all, Then::Restart, why);
+        self.evict_all(asker, all, Then::Restart, why);
     }
 
-    fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
+    fn evict_all(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
         // In the kernel, or about to leave it.
         let here = |connection: &Connection| matches!(connection.state, State::Kernel(_) | State::Preparing(_));
         let there = |id: &u64| self.connections.get(*id).is_some_and(|connection| !here(connection));
@@ -104,20 +104,19 @@ impl Broker {
     }
 
     /// Moves connections to the engine again, where their programs allow it.
-    pub(super) fn fetch_back(&mut self, which: Vec<u64>) {
+    pub(super) fn prepare_again(&mut self, which: Vec<u64>) {
         if !which.is_empty() {
-            self.fetch(None, which, 0, Then::Answer);
+            self.prepare_all(None, which, 0, Then::Answer);
         }
     }
 
-    fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
+    fn prepare_all(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
         let is_kernel = |connection: &Connection| matches!(connection.state, State::Kernel(_));
         let there = |id: &u64| self.connections.get(*id).is_some_and(is_kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
-            let Some(connection) = self.connections.known_mut(id) else { continue };
-            let Some(kernel) = connection.take(State::in_kernel) else { continue };
+            let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { continue };
             connection.enter(State::Preparing(kernel));
             let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
@@ -180,7 +179,7 @@ impl Broker {
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
             let Then::Return(back) = job.then else { unreachable!("the search matched this variant") };
-            self.fetch(job.asker, back, job.pause_us, Then::Answer);
+            self.prepare_all(job.asker, back, job.pause_us, Then::Answer);
         }
     }
 }

@@ -259,7 +259,7 @@ impl Broker {
             Request::Ready { id, free } if self.is_at(client, id, |state| matches!(state, State::Preparing(_))) => {
                 self.on_ready(id, free)
             }
-            Request::Restore { id } if self.owns(client, id) => self.restore_whole(id),
+            Request::Restore { id } if self.owns(client, id) => self.on_restore(id),
             Request::LeftBehind { id, unread, unsent }
                 if self.is_at(client, id, |state| matches!(state, State::Standing(_))) =>
             {

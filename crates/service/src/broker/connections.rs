@@ -1,6 +1,7 @@
 //! The connections that the broker knows, by number and by address.
 
 use super::connection::Connection;
+use super::state::{Picked, State};
 use baton_journal::{Journal, Kind, Level};
 use baton_wire::addr::Tuple;
 use std::collections::BTreeMap;
@@ -43,6 +44,21 @@ impl Connections {
         self.all.get_mut(&id)
     }
 
+    /// Takes the data of a state out of a connection in the middle of a step. If the connection is
+    /// in another state, the broker is at fault, as in [`known`](Connections::known).
+    pub fn take<T>(&mut self, id: u64, pick: impl FnOnce(State) -> Picked<T>) -> Option<(&mut Connection, T)> {
+        let Connections { all, journal, .. } = self;
+        let Some(connection) = all.get_mut(&id) else {
+            tell_fault(journal, id, "is gone");
+            return None;
+        };
+        let data = connection.take(pick);
+        if data.is_none() {
+            tell_fault(journal, id, "is in another state");
+        }
+        data.map(|data| (connection, data))
+    }
+
     /// The number of the connection between these addresses and ports.
     pub fn id_of(&self, tuple: &Tuple) -> Option<u64> {
         self.by_tuple.get(tuple).copied()
@@ -82,10 +98,33 @@ impl Connections {
 
     fn tell_if_missing<T>(&self, id: u64, found: Option<T>) -> Option<T> {
         if found.is_none() {
-            self.journal.tell(Level::Debug, Kind::BROKER, |event| {
-                event.text(format!("connection {id} is gone in the middle of a step"))
-            });
+            tell_fault(&self.journal, id, "is gone");
         }
         found
+    }
+}
+
+fn tell_fault(journal: &Journal, id: u64, what: &str) {
+    journal.tell(Level::Debug, Kind::BROKER, |event| {
+        event.text(format!("connection {id} {what} in the middle of a step"))
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_journal_is_told_of_a_connection_that_is_missing_in_a_step_and_only_then() {
+        let journal = Journal::after(0);
+        let mut connections = Connections::new(journal.clone());
+        let told = || journal.since(0, 10, |_| true).0.len();
+        assert!(connections.get(7).is_none() && connections.get_mut(7).is_none());
+        assert_eq!(told(), 0);
+        assert!(connections.known(7).is_none());
+        assert!(connections.known_mut(7).is_none());
+        assert!(connections.take(7, State::in_kernel).is_none());
+        assert!(connections.remove(7).is_none());
+        assert_eq!(told(), 4);
     }
 }

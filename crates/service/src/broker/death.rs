@@ -36,7 +36,7 @@ impl Broker {
         for id in here {
             let Some(connection) = self.connections.known_mut(id) else { continue };
             match connection.state {
-                State::Holding(_) => self.stays(id, StayReason::new(Reason::NoEngine, "the engine died")),
+                State::Holding(_) => self.stays_in_kernel(id, StayReason::new(Reason::NoEngine, "the engine died")),
                 State::Starting(_) | State::Engine(_) | State::Leaving(_) | State::Closing(_) => {
                     if connection.stood_still.is_none() {
                         connection.stop();
@@ -81,7 +81,7 @@ impl Broker {
             // The connection had ended, except for the peer's last answer.
             return self.ended(id);
         }
-        let Some(engine) = connection.take(State::survivor) else { return };
+        let Some((_, engine)) = self.connections.take(id, State::survivor) else { return };
         self.rebuild_from(id, engine, found, false);
     }
 }

@@ -93,7 +93,7 @@ impl Broker {
     }
 
     /// The program wants all of the connection in the kernel.
-    pub(super) fn restore_whole(&mut self, id: u64) {
+    pub(super) fn on_restore(&mut self, id: u64) {
         let goal = self.whole(id);
         let Some(connection) = self.connections.known_mut(id) else { return };
         match &mut connection.state {
@@ -128,11 +128,10 @@ impl Broker {
         }
         connection.stop();
         let found = self.find(id);
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        if found.is_none() && !connection.state.has_queues() {
+        if found.is_none() && !self.connections.known(id).is_some_and(|connection| connection.state.has_queues()) {
             return self.lost(id, "the engine's ledger does not have the connection");
         }
-        let Some(Leaving { engine, goal }) = connection.take(State::leaving) else { return };
+        let Some((connection, Leaving { engine, goal })) = self.connections.take(id, State::leaving) else { return };
         match found {
             Some(found) if goal == Goal::Whole => {
                 let (rcv_pos, tail_pos) = found.positions();
@@ -171,15 +170,13 @@ impl Broker {
 
     /// The program does not say which bytes it holds, and keeps them.
     pub(super) fn rebuild_without_program(&mut self, id: u64) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(Standing { engine, found }) = connection.take(State::standing) else { return };
+        let Some((_, Standing { engine, found })) = self.connections.take(id, State::standing) else { return };
         self.rebuild_from(id, engine, Some(*found), true);
     }
 
     /// The program has sent the bytes that it holds, so the whole connection goes home.
     pub(super) fn on_left_behind(&mut self, id: u64, left: LeftBehind) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(Standing { engine, found }) = connection.take(State::standing) else { return };
+        let Some((_, Standing { engine, found })) = self.connections.take(id, State::standing) else { return };
         let InEngine { head, place, .. } = engine;
         let unread = found.unread > 0;
         let captured = found.into_captured(&head, left);

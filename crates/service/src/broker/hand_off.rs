@@ -75,7 +75,7 @@ impl Broker {
 
     /// Checks whether this program may hand this socket over.
     fn admit(&self, client: u32, fd: &OwnedFd) -> Result<(), StayReason> {
-        let program = self.clients.get(&client).ok_or_else(|| StayReason::new(Reason::Gone, ""))?;
+        let program = self.clients.get(&client).ok_or_else(|| StayReason::new(Reason::Gone, "the program has gone"))?;
         if program.connections >= program.limits(&self.config).0 {
             return Err(StayReason::new(Reason::TooMany, "the program has reached its limit of connections"));
         }
@@ -127,18 +127,17 @@ impl Broker {
 
     /// The program has stopped using the descriptor, or (`free` is false) cannot.
     pub(super) fn on_ready(&mut self, id: u64, free: bool) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(kernel) = connection.take(State::preparing) else { return };
+        let Some((connection, kernel)) = self.connections.take(id, State::preparing) else { return };
         connection.enter(State::Kernel(kernel));
         connection.adoption = None;
         let (tuple, client, fd) = (connection.tuple(), connection.client, connection.fd.clone());
         if !free {
             connection.may_return_later();
-            self.log_stays(id, Reason::InUse, "the program is using it");
+            self.log_stays_in_kernel(id, Reason::InUse, "the program is using it");
             return self.settled(id, false);
         }
         if self.stopping {
-            return self.stays(id, StayReason::new(Reason::Stopping, "the service is stopping"));
+            return self.stays_in_kernel(id, StayReason::new(Reason::Stopping, "the service is stopping"));
         }
         match self.plan(client, &fd, Some(id)) {
             Ok((plan, slot)) if plan.tuple() == tuple => {
@@ -147,20 +146,19 @@ impl Broker {
                 }
                 self.hold(id);
             }
-            Ok(_) => self.stays(id, other_connection()),
+            Ok(_) => self.stays_in_kernel(id, other_connection()),
             Err(why) => {
                 if let Some(connection) = self.connections.known_mut(id).filter(|_| why.code == RULES_CHANGED) {
                     connection.may_return_later();
                 }
-                self.stays(id, why);
+                self.stays_in_kernel(id, why);
             }
         }
     }
 
     /// Asks the engine to hold the frames of a connection in the kernel.
     fn hold(&mut self, id: u64) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(kernel) = connection.take(State::in_kernel) else { return };
+        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
         connection.enter(State::Holding(Holding { kernel, since: None, recall: None }));
         let (slot, order) = (connection.slot, Order::Hold { id, tuple: connection.tuple() });
         self.note(id);
@@ -177,26 +175,24 @@ impl Broker {
         let settled = holding.since.get_or_insert_with(Instant::now).elapsed() < self.config.drain;
         let region = match self.region(at, client) {
             Ok(region) => region,
-            Err(error) => return self.stays(id, StayReason::new(Reason::NoMemory, error.to_string())),
+            Err(error) => return self.stays_in_kernel(id, StayReason::new(Reason::NoMemory, error.to_string())),
         };
         let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
         let begun = Instant::now();
         match self.hand_off(id, Terms { largest, settled }) {
             Ok((captured, file)) => {
-                let Some(connection) = self.connections.known_mut(id) else { return };
+                let Some((connection, holding)) = self.connections.take(id, State::holding) else { return };
                 connection.stood_still = Some(begun);
-                let Some(holding) = connection.take(State::holding) else { return };
                 self.bring(id, holding.captured(captured, region), file);
             }
             // The connection continues in the kernel in the meantime.
             Err(aborted) if settled && is_unsettled(&aborted) => self.gaps.push(id),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
-                self.stays(id, StayReason::from(&aborted.cause))
+                self.stays_in_kernel(id, StayReason::from(&aborted.cause))
             }
             Err(aborted) => match without_route(*aborted) {
                 Ok(captured) => {
-                    let holding = self.connections.known_mut(id).and_then(|connection| connection.take(State::holding));
-                    let Some(Holding { kernel, .. }) = holding else { return };
+                    let Some((_, Holding { kernel, .. })) = self.connections.take(id, State::holding) else { return };
                     self.undo(id, captured, kernel, no_route());
                 }
                 Err(text) => self.lost(id, &text),
@@ -309,8 +305,7 @@ impl Broker {
 
     /// Gives a connection back whole that its program has not taken in.
     pub(super) fn undo_bringing(&mut self, id: u64, why: StayReason) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(bringing) = connection.take(State::bringing) else { return };
+        let Some((_, bringing)) = self.connections.take(id, State::bringing) else { return };
         let (captured, kernel) = bringing.undo();
         self.undo(id, captured, kernel, why);
     }
@@ -328,16 +323,19 @@ impl Broker {
 
     /// Tells the program that its connection stays in the kernel, if it has landed there.
     pub(super) fn finish_undo(&mut self, id: u64, landed: Landed, kernel: InKernel, unread: bool, why: StayReason) {
-        let StayReason { code, text } = why;
-        if !matches!(landed, Landed::InKernel) {
-            return self.lost(id, &text);
+        match landed {
+            Landed::InKernel => {}
+            Landed::Lost(cause) => return self.lost(id, &cause),
+            // Neither is possible: the engine does not have it, and the caller keeps it otherwise.
+            Landed::StaysInEngine | Landed::NoRoute(_) => return self.lost(id, &why.text),
         }
+        let StayReason { code, text } = why;
         let Some(connection) = self.connections.known_mut(id) else { return };
         let (seq, client) = (connection.seq(), connection.client);
         connection.adoption = None;
         connection.arrive(State::Kernel(kernel), code);
         let (slot, tuple) = (connection.slot, connection.tuple());
-        self.log_stays(id, code, &text);
+        self.log_stays_in_kernel(id, code, &text);
         self.unhold(slot, tuple);
         self.tell_client(client, &Reply::Stays { seq, id, code: code.to_string(), text }, Vec::new());
         self.settled(id, false);
@@ -351,10 +349,9 @@ impl Broker {
     }
 
     /// The connection stays in the kernel, unchanged.
-    pub(super) fn stays(&mut self, id: u64, StayReason { code, text }: StayReason) {
-        self.log_stays(id, code, &text);
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(kernel) = connection.take(State::in_kernel) else { return };
+    pub(super) fn stays_in_kernel(&mut self, id: u64, StayReason { code, text }: StayReason) {
+        self.log_stays_in_kernel(id, code, &text);
+        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
         connection.enter(State::Kernel(kernel));
         connection.stood_still = None;
         let (seq, client, slot, tuple) = (connection.seq(), connection.client, connection.slot, connection.tuple());

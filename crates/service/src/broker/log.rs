@@ -105,7 +105,7 @@ impl Broker {
     }
 
     /// A connection stays in the kernel, or returns there before its move was complete.
-    pub(super) fn log_stays(&mut self, id: u64, code: Reason, text: &str) {
+    pub(super) fn log_stays_in_kernel(&mut self, id: u64, code: Reason, text: &str) {
         *self.sum().stays.entry(code.code()).or_default() += 1;
         let Some(connection) = self.connections.known(id) else { return };
         self.log_connection(level_of(code), Kind::STAYS, connection, |event| event.reason(code).text(text));

@@ -6,14 +6,20 @@
 //!      | Held                                     v
 //!   Holding <--- Kernel <---------------------- Leaving --Suspended--> Standing (whole)
 //!                  ^                               |                     | LeftBehind
-//!                  +-------- come_home ------------+---------------------+
+//!                  +---------- rebuild ------------+---------------------+
 //! ```
 //!
 //! The broker runs on one thread, which never blocks on a program or on the engine. A connection's
-//! state says whose message the connection waits for. A connection comes home in one way only: the
+//! state (`state`) says whose message the connection waits for, and has what is known of it there.
+//! A step has one name everywhere: the broker has the engine `hold` a connection's frames, will
+//! `capture` it, `bring` it to its program, and have the engine adopt it; or it will `evict` it
+//! from the engine and `rebuild` it in the kernel. If the program does not take it in, the broker
+//! will `undo` the capture.
+//!
+//! A connection comes home in one way only: the
 //! broker reads it from the ledger and the program's memory (`from_ledger`) while it stands still,
 //! whether its engine lives or not. If an engine has died and the kernel has no route for a
-//! connection, the broker keeps the connection (`left`).
+//! connection, the broker keeps the connection (`stranded`).
 //!
 //! Before each step that it could not otherwise undo, the broker hands what it knows to its
 //! guardian: see [`baton_ipc::record`]. A broker that is started with a predecessor's records

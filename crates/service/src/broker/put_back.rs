@@ -77,7 +77,7 @@ impl Broker {
     }
 
     fn not_put_back(&mut self, id: u64, StayReason { code, text }: StayReason) {
-        self.log_stays(id, code, &text);
+        self.log_stays_in_kernel(id, code, &text);
         self.note(id);
         let Some(client) = self.connections.known(id).map(|connection| connection.client) else { return };
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.to_string(), text }, Vec::new());

@@ -258,7 +258,7 @@ impl Broker {
                 if !there {
                     self.forget(id);
                 } else if waits {
-                    self.stays(id, StayReason::new(Reason::BrokerDied, "the broker died during the move"));
+                    self.stays_in_kernel(id, StayReason::new(Reason::BrokerDied, "the broker died during the move"));
                 } else {
                     self.tell_home(id);
                 }
@@ -308,8 +308,7 @@ impl Broker {
 
     /// Brings the connection to its program again.
     fn bring_again(&mut self, id: u64) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let Some(bringing) = connection.take(State::bringing) else { return };
+        let Some((_, bringing)) = self.connections.take(id, State::bringing) else { return };
         self.bring(id, bringing, None);
     }
 }

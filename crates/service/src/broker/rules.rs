@@ -114,7 +114,7 @@ impl Broker {
         }
         let back =
             self.connections.all_mut().filter_map(|connection| connection.returns().then_some(connection.id)).collect();
-        self.fetch_back(back);
+        self.prepare_again(back);
     }
 }
 
