@@ -22,8 +22,14 @@ enum Then {
     Return(Vec<u64>),
 }
 
-/// Who asked: a program, and the number of its request.
-type Asker = (u32, u64);
+/// Who asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    /// The program.
+    pub client: u32,
+    /// The number of its request.
+    pub ask: u64,
+}
 
 /// A set of moves that somebody waits for.
 pub(super) struct Job {
@@ -57,13 +63,13 @@ impl Broker {
     }
 
     pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
-        let visible = self.visible(asker.0, which);
+        let visible = self.visible(asker.client, which);
         self.log_asked(Some(asker), &format!("{} connections are to go to the engine", visible.len()));
         self.prepare_all(Some(asker), visible, 0, Then::Answer);
     }
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
-        let visible = self.visible(asker.0, which);
+        let visible = self.visible(asker.client, which);
         self.log_asked(Some(asker), &format!("{} connections are to come home", visible.len()));
         for id in &visible {
             // Somebody wants it at home, so it must not return to the engine by itself.
@@ -153,7 +159,7 @@ impl Broker {
             let job = self.jobs.swap_remove(at);
             match job.then {
                 Then::Answer | Then::Stop => {
-                    let Some((client, ask)) = job.asker else { continue };
+                    let Some(Asker { client, ask }) = job.asker else { continue };
                     let Job { ref moved, failed, pause_us, .. } = job;
                     let done = Reply::Done { ask, count: moved.len() as u64, failed, pause_us };
                     self.tell_client(client, &done, Vec::new());

@@ -1,6 +1,7 @@
 //! Programs: which may connect, and what they send. A program that breaks the protocol is
 //! disconnected and loses only its own connections.
 
+use super::admin::Asker;
 use super::departure::Departure;
 use super::discard::Room;
 use super::engine_slot::EngineSlot;
@@ -292,12 +293,12 @@ impl Broker {
             | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List { ask } => self.list(client, ask),
-            Request::Events { ask, after, most } => self.show_events((client, ask), after, most),
-            Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
-            Request::Home { ask, which } => self.begin_home((client, ask), which),
-            Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
+            Request::Events { ask, after, most } => self.show_events(Asker { client, ask }, after, most),
+            Request::Handoff { ask, which } => self.begin_handoff(Asker { client, ask }, which),
+            Request::Home { ask, which } => self.begin_home(Asker { client, ask }, which),
+            Request::Stop { ask } if self.rules(client) => self.begin_stop(Some(Asker { client, ask })),
             Request::Upgrade { ask } if self.rules(client) => {
-                self.replace_engines(Some((client, ask)), Reason::Upgrade)
+                self.replace_engines(Some(Asker { client, ask }), Reason::Upgrade)
             }
             Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {

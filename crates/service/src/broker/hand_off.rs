@@ -7,7 +7,7 @@ use super::rules::RULES_CHANGED;
 use super::state::{Arrival, Bringing, Goal, Holding, InKernel, Recall, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::stranded::no_route;
-use super::transfer::{Direction, Landed, Terms, is_unsettled, without_route};
+use super::transfer::{Direction, HandedOff, Landed, Terms, is_unsettled, without_route};
 use baton_ipc::message::Reply;
 use baton_ipc::order::Order;
 use baton_ipc::record;
@@ -180,10 +180,10 @@ impl Broker {
         let largest = self.clients.get(&client).map_or(0, |program| program.limits(&self.config).1);
         let begun = Instant::now();
         match self.hand_off(id, Terms { largest, settled }) {
-            Ok((captured, file)) => {
+            Ok(HandedOff { captured, queues }) => {
                 let Some((connection, holding)) = self.connections.take(id, State::holding) else { return };
                 connection.stood_still = Some(begun);
-                self.bring(id, holding.captured(captured, region), file);
+                self.bring(id, holding.captured(captured, region), queues);
             }
             // The connection continues in the kernel in the meantime.
             Err(aborted) if settled && is_unsettled(&aborted) => self.gaps.push(id),

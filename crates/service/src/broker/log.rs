@@ -5,6 +5,7 @@
 //! while there are any.
 
 use super::Broker;
+use super::admin::Asker;
 use super::connection::Connection;
 use super::departure::Departure;
 use super::engine_slot::Process;
@@ -203,9 +204,9 @@ impl Broker {
     }
 
     /// A person, a signal or a change of the host asks for something.
-    pub(super) fn log_asked(&self, asker: Option<(u32, u64)>, what: &str) {
+    pub(super) fn log_asked(&self, asker: Option<Asker>, what: &str) {
         match asker {
-            Some((client, _)) => self.log_client(Level::Info, Kind::ASKED, client, |event| event.text(what)),
+            Some(Asker { client, .. }) => self.log_client(Level::Info, Kind::ASKED, client, |event| event.text(what)),
             None => self.log(Level::Info, Kind::SERVICE, |event| event.text(what)),
         }
     }
@@ -300,7 +301,7 @@ impl Broker {
 
     /// Sends events to a program. Root and the service's user get all events. Other users get those
     /// about their own programs and those about no program.
-    pub(super) fn show_events(&mut self, (client, ask): (u32, u64), after: u64, most: u16) {
+    pub(super) fn show_events(&mut self, Asker { client, ask }: Asker, after: u64, most: u16) {
         let uid = self.clients.get(&client).map_or(u32::MAX, |program| program.uid);
         let all = self.rules(client);
         let may_see = |event: &Event| all || event.program.is_none_or(|program| program.1 == uid);

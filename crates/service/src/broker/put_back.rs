@@ -7,7 +7,7 @@
 use super::Broker;
 use super::hand_off::other_connection;
 use super::stay_reason::StayReason;
-use super::transfer::{Direction, Landed, Terms};
+use super::transfer::{Direction, HandedOff, Landed, Terms};
 use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::Reply;
 use baton_ipc::record::Home;
@@ -68,7 +68,7 @@ impl Broker {
         }
         connection.plan = plan;
         match self.hand_off(id, Terms::NONE) {
-            Ok((captured, _)) => Ok(captured),
+            Ok(HandedOff { captured, .. }) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
                 Err(NotOut::Stays(StayReason::from(&aborted.cause)))
             }

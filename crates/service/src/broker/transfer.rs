@@ -45,8 +45,13 @@ impl Terms {
     pub const NONE: Terms = Terms { largest: usize::MAX, settled: false };
 }
 
-/// A connection that left the kernel, and a file of its queues unless they are empty.
-type Out = (Captured, Option<Arc<OwnedFd>>);
+/// A connection that has left the kernel.
+pub(super) struct HandedOff {
+    /// What was captured.
+    pub captured: Captured,
+    /// A file of its queues, unless they are empty.
+    pub queues: Option<Arc<OwnedFd>>,
+}
 
 /// The destination of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,7 +173,7 @@ pub(super) fn is_unsettled(aborted: &Aborted<KernelError>) -> bool {
 
 impl Broker {
     /// Runs the steps of the move out of the kernel.
-    pub(super) fn hand_off(&mut self, id: u64, terms: Terms) -> Result<Out, Box<Aborted<KernelError>>> {
+    pub(super) fn hand_off(&mut self, id: u64, terms: Terms) -> Result<HandedOff, Box<Aborted<KernelError>>> {
         let Broker { connections, kernel, checkpoints, slots, .. } = self;
         let connection = connections.get(id).expect("a step has the connection");
         let plan = connection.plan;
@@ -191,7 +196,7 @@ impl Broker {
         let mut transfer = Transfer { kernel, fd, plan, terms, captured, stands, way, keep: &mut keep, rebuilt };
         Handoff::new().hand_off(&mut transfer)?;
         let captured = transfer.captured.take().expect("what was handed off was captured");
-        Ok((captured, file))
+        Ok(HandedOff { captured, queues: file })
     }
 
     /// Runs the steps of the move into the kernel. `stands` says whether the connection is suspended
