@@ -45,6 +45,7 @@ pub use config::{Config, Interface};
 
 use crate::checkpoints::Checkpoints;
 use crate::priority;
+use baton_engine::tuning::TuningError;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
@@ -80,6 +81,9 @@ pub enum BrokerError {
     /// An interface cannot be steered, or netlink failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// No engine can follow the configuration.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// The engine's process cannot be started.
     #[error("{0}")]
     Engine(String),
@@ -212,6 +216,7 @@ impl Broker {
     }
 
     fn prepare(config: &Config, checkpoints: &Checkpoints) -> Result<Parts, BrokerError> {
+        config.tuning.check()?;
         let mut kernel = KernelSide::open()?;
         kernel.set_rules(config.rules);
         let recovered = RecoveredState::of(checkpoints);
