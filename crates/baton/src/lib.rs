@@ -71,6 +71,7 @@ pub mod engine {
     pub use baton_engine::frame_io::{
         BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
     };
+    pub use baton_engine::tuning::{EngineTuning, TuningError};
 }
 
 /// Sources and sinks of frames.

@@ -60,7 +60,7 @@ impl SharedMemory {
         Ok(SharedMemory { file, region })
     }
 
-    /// The region.
+    /// The region that lies in this memory.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -96,7 +96,7 @@ impl SharedLedger {
         Ok(SharedLedger { file, ledger })
     }
 
-    /// The ledger.
+    /// The ledger that lies in this memory.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }

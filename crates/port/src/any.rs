@@ -49,7 +49,7 @@ pub enum SpecError {
     /// The kind needs a name.
     #[error("`{kind}:` needs {needs} behind it, as in {example}")]
     Name {
-        /// The kind.
+        /// Kind of the port, the word before the colon.
         kind: &'static str,
         /// What is missing.
         needs: &'static str,
@@ -59,7 +59,7 @@ pub enum SpecError {
     /// The kind has no such option.
     #[error("`{kind}:` has no option `{option}`; it has {known}")]
     Option {
-        /// The kind.
+        /// Kind of the port, the word before the colon.
         kind: &'static str,
         /// The option as written.
         option: String,

@@ -130,7 +130,7 @@ impl<P: FrameIo> Host<P> {
         &mut self.engine
     }
 
-    /// The port.
+    /// The port that the engine receives from and sends to.
     pub fn port(&mut self) -> &mut P {
         &mut self.port
     }

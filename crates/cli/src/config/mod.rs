@@ -18,7 +18,7 @@ pub use access::{Access, Id, Names};
 pub use error::ConfigError;
 
 use baton_consumer::consumer::ConsumerConfig;
-use baton_engine::engine::COALESCE;
+use baton_engine::tuning::EngineTuning;
 use baton_kernel::{Rules, steer};
 use baton_policy::rules::Policy;
 use baton_tcp::config::{Acks, Congestion};
@@ -148,15 +148,24 @@ pub struct Engine {
 
 impl Default for Engine {
     fn default() -> Engine {
+        let EngineTuning { connections, congestion, coalesce, acks } = EngineTuning::default();
         Engine {
             user: Id::Name("nobody".to_owned()),
-            connections: 16_384,
-            congestion: Congestion::Cubic,
-            coalesce: COALESCE,
-            acks: Acks::PerRun,
+            connections,
+            congestion,
+            coalesce,
+            acks,
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),
         }
+    }
+}
+
+impl Engine {
+    /// The keys that engines themselves follow.
+    pub fn tuning(&self) -> EngineTuning {
+        let Engine { connections, congestion, coalesce, acks, .. } = *self;
+        EngineTuning { connections, congestion, coalesce, acks }
     }
 }
 

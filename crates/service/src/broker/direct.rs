@@ -12,6 +12,7 @@
 use super::Broker;
 use super::engine_slot::{EngineSlot, EngineStart, Owner, Process};
 use crate::guardian;
+use baton_engine::tuning::EngineTuning;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
@@ -93,8 +94,8 @@ impl Broker {
         let (ours, theirs) = guardian::pair().map_err(failed)?;
         let mut channel = Channel::new(ours);
         let tap = port.device().map(|(tap, _)| tap);
-        let connections = slot.ledger.ledger().len();
-        let start = EngineStart { config, base: *base, connections, user: None, link, xdp: None };
+        let tuning = EngineTuning { connections: slot.ledger.ledger().len(), ..config.tuning };
+        let start = EngineStart { tuning, base: *base, user: None, link, xdp: None };
         slot.send_start(&mut channel, tap, &start).map_err(failed)?;
         program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
         slot.engine = Some(Process::in_program(channel, link.mtu));

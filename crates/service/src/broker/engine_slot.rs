@@ -8,6 +8,8 @@ use crate::checkpoints::Checkpoints;
 use crate::guardian;
 use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
+use baton_engine::tuning::EngineTuning;
+use baton_ipc::begin::Begin;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Reply, Sizes};
 use baton_ipc::order::Order;
@@ -123,12 +125,10 @@ impl Process {
 }
 
 /// How an engine is to start.
-pub(super) struct EngineStart<'a> {
-    pub config: &'a Config,
+pub(super) struct EngineStart {
+    pub tuning: EngineTuning,
     /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     pub base: u64,
-    /// The most connections that it may have.
-    pub connections: u32,
     /// The user and group that its process becomes, if it is to change them.
     pub user: Option<(u32, u32)>,
     pub link: Link,
@@ -165,7 +165,7 @@ impl EngineSlot {
         ledger: Option<SharedLedger>,
     ) -> Result<EngineSlot, BrokerError> {
         let interface = &config.interfaces[at];
-        let options = steer::Options { tuples_max: config.connections.max(1), outlive };
+        let options = steer::Options { tuples_max: config.tuning.connections, outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
             // Every process of that service was killed, so nobody can bring its connections home.
@@ -178,7 +178,7 @@ impl EngineSlot {
         };
         let ledger = match ledger {
             Some(ledger) => ledger,
-            None => new_ledger(config.connections.next_power_of_two())?,
+            None => new_ledger(config.tuning.entries())?,
         };
         let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
         Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
@@ -259,7 +259,7 @@ impl EngineSlot {
         checkpoints.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let tap = tap.map(|(tap, _)| tap);
-        let start = EngineStart { config, base, connections: config.connections, user: config.engine_user, link, xdp };
+        let start = EngineStart { tuning: config.tuning, base, user: config.engine_user, link, xdp };
         self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
@@ -267,20 +267,12 @@ impl EngineSlot {
     }
 
     /// Tells an engine how to start.
-    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart<'_>) -> io::Result<()> {
-        let EngineStart { config, base, connections, user, link, xdp } = *start;
-        let start = Order::Start {
-            device: tap.map_or(self.name.as_str(), Tap::name).to_owned(),
-            xdp,
-            mtu: link.mtu.min(u16::MAX.into()) as u16,
-            mac: link.mac,
-            connections,
-            base,
-            congestion: config.congestion,
-            coalesce: config.coalesce,
-            acks: config.acks,
-            user,
-        };
+    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart) -> io::Result<()> {
+        let EngineStart { tuning, base, user, link, xdp } = *start;
+        tuning.check().map_err(io::Error::other)?;
+        let begin = Begin { mtu: link.mtu.min(u16::MAX.into()) as u16, mac: link.mac, base, tuning };
+        let device = tap.map_or(self.name.as_str(), Tap::name).to_owned();
+        let start = Order::Start { device, xdp, begin, user };
         let fds = [Some(self.ledger.as_fd()), tap.map(AsFd::as_fd)].into_iter().flatten();
         let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
         channel.send(start.to_bytes(), fds)

@@ -100,7 +100,8 @@ impl Broker {
         let known =
             baton_kernel::known(fd, History::New).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
         let connections = self.connections.all().filter(|connection| connection.slot == slot).count() as u64;
-        let decision = self.config.policy.decide(&known, Room { connections, at_most: self.config.connections.into() });
+        let decision =
+            self.config.policy.decide(&known, Room { connections, at_most: self.config.tuning.connections.into() });
         decision.reason().map_or(Ok(()), |reason| Err(StayReason::new(reason, decision.to_string())))
     }
 

@@ -267,7 +267,7 @@ impl Broker {
             config.policy.otherwise,
             config.policy.ports.len(),
             config.rules.word(),
-            config.connections,
+            config.tuning.connections,
             config.programs,
             config.drain.as_millis(),
             config.patience.as_millis()

@@ -56,6 +56,7 @@ pub use config::{Config, Interface};
 
 use crate::checkpoints::Checkpoints;
 use crate::priority;
+use baton_engine::tuning::TuningError;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
@@ -92,6 +93,9 @@ pub enum BrokerError {
     /// An interface cannot be steered, or netlink failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// No engine can follow the configuration.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// The engine's process cannot be started.
     #[error("{0}")]
     Engine(String),
@@ -222,6 +226,7 @@ impl Broker {
     }
 
     fn prepare(config: &Config, checkpoints: &Checkpoints) -> Result<Parts, BrokerError> {
+        config.tuning.check()?;
         let mut kernel = KernelSide::open()?;
         kernel.set_rules(config.rules);
         let recovered = RecoveredState::of(checkpoints);
