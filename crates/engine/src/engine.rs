@@ -11,6 +11,7 @@ use core::ops::Range;
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct EngineConfig {
     /// Addresses, gateways, MTU.
     pub interface: InterfaceConfig,
@@ -65,6 +66,7 @@ impl EngineConfig {
 
 /// What a poll did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Activity {
     /// Frames received.
     pub frames: usize,
