@@ -38,6 +38,7 @@ pub struct Attempt(pub u64);
 
 /// An event of a consumer.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SocketEvent {
     /// A listener completed a connection.
     Accepted {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 /// Kind of memory for the regions of a host or stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Memory {
     /// Private to this process.
     #[default]

@@ -42,6 +42,7 @@ pub enum PortSpec {
 
 /// Why a port's description is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// There is no kind of port of that name.
     #[error("no port is called `{0}`: write tap:NAME, xdp:INTERFACE, pcap:FILE or memory")]
