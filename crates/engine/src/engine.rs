@@ -12,6 +12,7 @@ use core::ops::Range;
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct EngineConfig {
     /// Addresses, gateways, MTU.
     pub interface: InterfaceConfig,
@@ -54,7 +55,7 @@ impl EngineConfig {
         let EngineTuning { congestion, coalesce, acks, .. } = *tuning;
         EngineConfig {
             interface,
-            tcp: Config { congestion, acks, ..Config::default() },
+            tcp: Config::default().with(|tcp| (tcp.congestion, tcp.acks) = (congestion, acks)),
             max_connections: tuning.entries(),
             ring_entries: 1024,
             reassembly_bytes: 16 << 20,
@@ -70,6 +71,7 @@ impl EngineConfig {
 
 /// What a poll did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Activity {
     /// Frames received.
     pub frames: usize,

@@ -26,6 +26,7 @@ pub struct EngineTuning {
 
 /// A choice that no engine can follow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TuningError {
     /// The number of connections is not one of [`EngineTuning::CONNECTIONS`].
     #[error(

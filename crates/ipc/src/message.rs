@@ -320,7 +320,7 @@ const RING_MAX: u32 = 1 << 30;
 impl Sizes {
     /// Returns the sizes of a consumer with this configuration.
     pub fn of(config: &ConsumerConfig) -> Sizes {
-        let ConsumerConfig { stream_buffer, stream_buffers, large_buffer, large_buffers, connections } = *config;
+        let ConsumerConfig { stream_buffer, stream_buffers, large_buffer, large_buffers, connections, .. } = *config;
         Sizes { stream_buffer, stream_buffers, large_buffer, large_buffers, connections }
     }
 
@@ -336,7 +336,8 @@ impl Sizes {
         let is_ring = |bytes: u32| bytes.is_power_of_two() && bytes <= RING_MAX;
         let fit =
             is_ring(stream_buffer) && (large_buffers == 0 || is_ring(large_buffer) && large_buffer >= stream_buffer);
-        fit.then_some(ConsumerConfig { stream_buffer, stream_buffers, large_buffer, large_buffers, connections })
+        let (small, large) = ((stream_buffer, stream_buffers), (large_buffer, large_buffers));
+        fit.then(|| ConsumerConfig::new(connections, small, large))
     }
 }
 
@@ -361,6 +362,7 @@ impl RawSizes {
 
 /// Selects connections for [`Request::Handoff`] and [`Request::Home`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Selector {
     /// Every connection.
     All,

@@ -11,7 +11,6 @@ use baton_ipc::engine::Runner;
 use baton_ipc::order::{Order, Report};
 use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
-use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,7 +84,7 @@ fn open_port(
         let tap = Tap::attached(tap.ok_or(EngineError::Start)?, device, mtu).map_err(failed)?;
         return Ok((SteeredPort::lent(tap, mtu), Vec::new()));
     };
-    let options = XdpOptions { generic: !driver, copy: CopyMode::Auto, queues: None };
+    let options = XdpOptions::new().generic(!driver);
     let port = XdpPort::open_sockets(device, options).map_err(failed)?;
     let sockets = port.sockets().map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<_>>();
     Ok((SteeredPort::xdp(port), sockets.map_err(|e| EngineError::System("duplicating", e))?))

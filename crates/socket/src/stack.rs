@@ -34,6 +34,7 @@ use std::thread::JoinHandle;
 
 /// The number of threads that drive a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Threads {
     /// One thread runs Streamer and TCE in turn.
     #[default]
@@ -44,6 +45,7 @@ pub enum Threads {
 
 /// Statistics of a stack.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Streamer's counters.
     pub streamer: StreamerCounters,
@@ -166,6 +168,7 @@ impl Inner {
                 SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
                 // The connections of a stack never move.
                 SocketEvent::Parted { .. } => {}
+                other => debug_assert!(false, "a stack has to handle {other:?}"),
             }
         }
     }

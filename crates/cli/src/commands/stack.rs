@@ -214,7 +214,7 @@ fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::Busy { device, remedy } => usage(format!("{device}: in use by another program"), remedy),
         OpenError::Missing { device, remedy } => usage(format!("{device}: not found"), remedy),
         OpenError::Unsuitable { device, what, remedy } => usage(format!("{device}: {what}"), remedy),
-        OpenError::System { .. } => usage(error.to_string(), "run 'baton doctor' to see what this machine supports"),
+        error => usage(error.to_string(), "run 'baton doctor' to see what this machine supports"),
     }
 }
 

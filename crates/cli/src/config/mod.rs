@@ -200,13 +200,8 @@ impl Memory {
     /// Sizes of a program's region: two buffers per connection, so that no connection waits for
     /// another to release one.
     pub fn consumer(&self) -> ConsumerConfig {
-        ConsumerConfig {
-            stream_buffer: self.stream_buffer,
-            stream_buffers: 2 * self.connections,
-            large_buffer: self.large_buffer,
-            large_buffers: self.large_buffers,
-            connections: self.connections,
-        }
+        let small = (self.stream_buffer, 2 * self.connections);
+        ConsumerConfig::new(self.connections, small, (self.large_buffer, self.large_buffers))
     }
 }
 

@@ -10,7 +10,7 @@
 //! `baton_client`).
 
 use super::Broker;
-use super::engine_slot::{EngineSlot, EngineStart, Process};
+use super::engine_slot::{EngineSlot, EngineStart, Owner, Process};
 use crate::guardian;
 use baton_engine::tuning::EngineTuning;
 use baton_ipc::channel::Channel;
@@ -21,15 +21,6 @@ use baton_kernel::steer::ENGINES_MAX;
 use baton_policy::Reason;
 use baton_port::SteeredPort;
 use std::io::{self, ErrorKind};
-
-/// An engine's number, and the program that contains the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
-    /// `None` if a predecessor gave the engine away.
-    pub client: Option<u32>,
-    /// As in [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
-    pub number: u32,
-}
 
 impl Broker {
     /// The slot to which a program's connection on an interface goes. `interface` is the slot of
@@ -80,7 +71,7 @@ impl Broker {
             let slot = &self.slots[*at];
             slot.owner.is_some()
                 && slot.engine.is_none()
-                && self.connections.values().all(|connection| connection.slot != *at)
+                && self.connections.all().all(|connection| connection.slot != *at)
         };
         (0..self.slots.len()).find(is_free).or(Some(self.slots.len()))
     }
