@@ -53,6 +53,7 @@ pub mod kernel_side;
 mod known;
 pub mod lend;
 mod netlink;
+mod otherwise;
 mod path_mtu;
 pub mod probe;
 mod raw;
