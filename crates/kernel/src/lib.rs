@@ -55,6 +55,7 @@ pub mod lend;
 mod netlink;
 mod otherwise;
 mod path_mtu;
+mod plan;
 pub mod probe;
 mod raw;
 mod rebuild;
