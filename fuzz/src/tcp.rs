@@ -151,7 +151,10 @@ impl Watch {
     fn new(bytes: &mut Bytes<'_>) -> Watch {
         let start = bytes.u8();
         let room = if bytes.flag() { u32::from(bytes.u16()) } else { 0 };
-        let config = Config { ecn: start & 1 == 0, unposted_window: 20_000, ..Config::default() };
+        let config = Config::default().with(|config| {
+            config.ecn = start & 1 == 0;
+            config.unposted_window = 20_000;
+        });
         let path = Path { mtu: 1500, ipv6: start & 64 != 0 };
         let open = Open { iss: ISS, path, rcv_space: room, ts_offset: 77 };
         let mut limiter = ChallengeLimiter::new(config.challenge_acks_per_second, 1);
@@ -421,7 +424,7 @@ impl Watch {
 /// acknowledgment is taken for a cookie's that the listener did not send.
 pub fn listener(data: &[u8]) {
     let mut bytes = Bytes(data);
-    let config = Config { ecn: bytes.flag(), ..Config::default() };
+    let config = Config::default().with(|config| config.ecn = bytes.flag());
     let key = Key([bytes.u8(); 16]);
     let tuple =
         Tuple { local: Addr::v4([10, 0, 0, 1]), remote: Addr::v4([10, 0, 0, 2]), local_port: 80, remote_port: 4000 };

@@ -14,7 +14,7 @@ use crate::counts::{Counts, Runner, Skips};
 use crate::run::{self, cargo};
 use crate::setup::{self, Setup};
 use crate::steps::{Outcome, Steps};
-use crate::{chores, rfc, tidy};
+use crate::{chores, packages, rfc, tidy};
 
 /// Longest a step may take in CI, where nobody sees it hang. The longest, building and running
 /// the tests, takes some 20 minutes on two cores; the others three together, of 40 for all.
@@ -36,6 +36,7 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
     });
     steps.check("format", || component("fmt", "rustfmt", &["--all", "--check"]));
     steps.check("tidy", || tidy::check().map(failed_if("findings")));
+    steps.check("packages", || packages::check().map(failed_if("findings")));
     steps.check("requirements", || rfc::check().map(failed_if("requirements are not accounted for")));
     steps.check("clippy", || {
         component("clippy", "clippy", &["--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])

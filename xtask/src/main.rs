@@ -1,8 +1,9 @@
 //! Chores of the project, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
-//! packages), `check` (`test`: the list of steps), `tidy`, `rfc`, `beside`, `bench` (with `plot`), `dist`, and
-//! `chores` for those that only start a program. `steps` runs a list of steps and
+//! packages), `check` (`test`: the list of steps), `tidy`, `packages`, `rfc`, `beside`,
+//! `bench` (with `plot`), `dist`, and `chores` for those that only start a program. `graph`
+//! says which packages need which. `steps` runs a list of steps and
 //! prints their summary; `counts` reads what the test runner says.
 //!
 //! Nothing here needs the network once everything is installed.
@@ -16,7 +17,9 @@ mod counts;
 mod cpython;
 mod deb;
 mod dist;
+mod graph;
 mod guest;
+mod packages;
 mod plot;
 mod rfc;
 mod run;
@@ -42,6 +45,8 @@ cargo xtask COMMAND
                              follows from others (dependency table, line ratchet)
   docs [--write]             check the pages that are made from the program, and run the commands
                              that pages show; --write makes the pages anew
+  packages [--build]         check the crates that can be published, as packages; --build also
+                             builds each from its package alone
   rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
@@ -91,6 +96,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "test" => check::command(&flags(rest, &["--quick"])?),
         "tidy" => tidy::command(&flags(rest, &["--write"])?),
         "docs" => chores::docs(&flags(rest, &["--write"])?),
+        "packages" => packages::command(&flags(rest, &["--build"])?),
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),

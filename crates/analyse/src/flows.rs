@@ -30,7 +30,7 @@ impl FlowCounts {
     }
 }
 
-/// The table.
+/// Counts of the flows seen last, in sets of a fixed number of entries.
 #[derive(Clone, Debug)]
 pub struct Flows {
     sets: Vec<[Option<(Flow, FlowCounts)>; WAYS]>,

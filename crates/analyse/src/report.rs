@@ -26,7 +26,7 @@ pub struct Report {
     pub reasons: BTreeMap<&'static str, u64>,
     /// `eliminated` of `frames_in`, 0 to 1.
     pub eliminated_share: f64,
-    /// The rules.
+    /// The rules of coalescing that were applied.
     pub rules: Rules,
     /// Runs, single segments among them, by length.
     pub run_lengths: Vec<RunLength>,
@@ -107,7 +107,7 @@ pub struct Acks {
     pub without: u64,
     /// How many it makes with ACK offload: one template for a run.
     pub with: u64,
-    /// The difference.
+    /// Acknowledgments that the coalesced receiver does not send.
     pub saved: u64,
 }
 
@@ -131,7 +131,7 @@ pub struct FlowLine {
 /// One capture.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FileLine {
-    /// Its path.
+    /// Path of the capture.
     pub path: String,
     /// What stopped the reading before its end.
     pub trouble: Option<String>,

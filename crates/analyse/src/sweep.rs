@@ -92,7 +92,7 @@ impl Axis {
 pub struct Point {
     /// What is varied.
     pub axis: Axis,
-    /// Its value.
+    /// Value of the swept parameter, in its unit.
     pub value: u32,
     /// Frames that it looked at.
     pub frames_in: u64,

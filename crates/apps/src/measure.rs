@@ -140,9 +140,9 @@ impl Tasks {
 pub struct Median {
     /// The middle value, or the mean of the middle two for an even number of values.
     pub median: f64,
-    /// The smallest.
+    /// The smallest of the samples.
     pub min: f64,
-    /// The largest.
+    /// The largest of the samples.
     pub max: f64,
 }
 
@@ -161,7 +161,7 @@ pub fn median(values: &[f64]) -> Option<Median> {
 pub struct Quartiles {
     /// First quartile: a quarter of the values is smaller.
     pub first: f64,
-    /// The median.
+    /// The median of the samples.
     pub median: f64,
     /// Third quartile: a quarter of the values is larger.
     pub third: f64,

@@ -28,7 +28,7 @@ impl DatagramPort {
 
 impl FrameIo for DatagramPort {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { mtu: 1500, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false }
+        Capabilities::new(1500)
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
@@ -38,7 +38,7 @@ impl FrameIo for DatagramPort {
             match self.socket.recv(&mut frame) {
                 Ok(len) => sink.burst(&[RxFrame { data: &frame[..len], meta: RxMeta::default() }]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(source) => return Err(PortError { what: "datagrams: receiving".into(), source }),
+                Err(source) => return Err(PortError::new("datagrams: receiving", source)),
             }
             count += 1;
         }

@@ -35,14 +35,29 @@
 //! ```
 //!
 //! The `examples/` of this crate have a program for each way.
+//!
+//! Configurations, events and errors may grow, so they are `#[non_exhaustive]`: a program makes a
+//! configuration with its constructor and then sets fields, and a `match` has an arm for the rest.
+//!
+//! ```
+//! use baton::engine::Congestion;
+//! use baton::{Addr, StackConfig};
+//!
+//! let mut config = StackConfig::new("10.0.0.1/24".parse().unwrap());
+//! config.engine.interface.gateway_v4 = Some(Addr::v4([10, 0, 0, 254]));
+//! config.engine.tcp.congestion = Congestion::Reno;
+//! config.consumer.connections = 64;
+//! ```
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub use baton_engine::endpoint::Cidr;
+pub use baton_engine::endpoint::{Cidr, CidrError};
 pub use baton_socket::host::HostConfig as StackConfig;
 pub use baton_socket::net::{TcpListener, TcpStream};
 pub use baton_socket::stack::{Stack, Stats, Threads};
+pub use baton_tcp::options::SocketOption;
+pub use baton_wire::addr::{Addr, Tuple};
 
 /// Connections of the kernel that a running service takes over and gives back.
 pub mod service {
@@ -53,7 +68,8 @@ pub mod service {
 
 /// An engine, its port and its streams on the caller's thread.
 pub mod host {
-    pub use baton_consumer::consumer::{Conn, Consumer, Listener, SocketEvent};
+    pub use baton_consumer::consumer::{Attempt, Conn, Consumer, ConsumerConfig, Listener, SocketEvent};
+    pub use baton_consumer::memory::Memory;
     pub use baton_socket::host::{Host, HostConfig};
 }
 
@@ -61,7 +77,7 @@ pub mod host {
 pub mod queue_pairs {
     pub use baton_consumer::memory::Memory;
     pub use baton_consumer::qp::{QpEvent, QueuePairs};
-    pub use baton_engine::region::{EngineRegion, Extent, Layout};
+    pub use baton_engine::region::{EngineRegion, Extent, Layout, LayoutError, PostError, RequestError};
 }
 
 /// The engine, and what it asks of a port.
@@ -71,14 +87,17 @@ pub mod engine {
     pub use baton_engine::frame_io::{
         BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
     };
+    pub use baton_engine::tuning::{EngineTuning, TuningError};
+    pub use baton_tcp::config::{Acks, Config as TcpConfig, Congestion};
 }
 
 /// Sources and sinks of frames.
 pub mod port {
+    pub use baton_port::error::OpenError;
     pub use baton_port::memory::{MemoryOptions, MemoryPort};
-    pub use baton_port::tap::Tap;
+    pub use baton_port::tap::{Tap, TapOptions};
     pub use baton_port::wait::{WaitSet, Waitable};
-    pub use baton_port::xdp::XdpPort;
+    pub use baton_port::xdp::{CopyMode, XdpOptions, XdpPort};
 }
 
 /// The engine's clock.

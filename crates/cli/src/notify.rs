@@ -7,7 +7,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// A notification.
+/// A message to the service manager (`sd_notify(3)`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word<'a> {
     /// The service is ready; `systemctl status` shows this text.

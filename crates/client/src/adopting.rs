@@ -14,6 +14,7 @@ use std::task::{Context, Poll, Waker};
 
 /// The error of a failed adoption: the socket stays in the kernel.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct NotAdopted {
     /// The socket in its previous state; `None` if it was lost with the service.
     pub fd: Option<OwnedFd>,

@@ -21,7 +21,7 @@ use super::shared::{Guard, Inner, Shared};
 use baton_consumer::fork::Unshared;
 use baton_consumer::memory::SharedLedger;
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::engine::{Begin, Runner, monotonic};
+use baton_ipc::engine::{Runner, monotonic};
 use baton_ipc::order::{Order, Report};
 use baton_port::wait::WaitSet;
 use baton_port::{SteeredPort, Tap};
@@ -343,15 +343,11 @@ impl LocalEngine {
     fn start(control: OwnedFd) -> Option<LocalEngine> {
         let control = Channel::new(control);
         let Parcel { bytes, fds } = control.receive().ok()??;
-        let Order::Start { device, mtu, mac, connections, base, congestion, coalesce, acks, .. } =
-            Order::from_bytes(&bytes)?
-        else {
-            return None;
-        };
+        let Order::Start { device, begin, .. } = Order::from_bytes(&bytes)? else { return None };
+        let mtu = begin.mtu;
         let mut fds = fds.into_iter().map(super::descriptors::lifted);
         let (ledger, tap) = (SharedLedger::open(fds.next()?).ok()?, Tap::attached(fds.next()?, &device, mtu).ok()?);
         let unshared = [Unshared::new(&control), Unshared::new(&tap)];
-        let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
         runner.say(Report::Started {}, Vec::new());
         Some(LocalEngine { runner, _unshared: unshared })

@@ -76,6 +76,7 @@ pub const SOCKET: &str = "/run/baton/baton.sock";
 
 /// Result of moving a set of connections.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Tally {
     /// Number of selected connections.
     pub count: u64,

@@ -27,7 +27,7 @@ pub use event::{Landing, Place, RawEvent};
 use super::adopting::NotAdopted;
 use baton_consumer::memory::SharedMemory;
 use baton_consumer::qp::{QpEvent, QueuePairs};
-use baton_engine::region::{Extent, RequestError};
+use baton_engine::region::Extent;
 use baton_ipc::channel::{Channel, Parcel};
 use baton_ipc::message::{RawSizes, Reply, Request};
 use baton_ipc::queues::read_two;
@@ -205,7 +205,7 @@ impl RawService {
             return Err(ErrorKind::NotFound.into());
         };
         let memory = self.memories.get_mut(&place.memory).ok_or(ErrorKind::NotFound)?;
-        memory.pairs.close(place.qp).map_err(|RequestError::Full| ErrorKind::WouldBlock)?;
+        memory.pairs.close(place.qp).map_err(io::Error::from)?;
         self.say(&Request::Close { id }, Vec::new())
     }
 

@@ -17,6 +17,7 @@ use std::task::Waker;
 
 /// What a stream is ready for: the bits of `poll(2)`, as the kernel would set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Readiness {
     /// A read would not wait: there are bytes, an end of file, or an error.
     pub readable: bool,

@@ -79,7 +79,7 @@ pub enum Class {
 /// The facts of an eligible segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Segment {
-    /// Its connection.
+    /// Addresses and ports of its connection.
     pub flow: Flow,
     /// Sequence number of its first byte.
     pub seq: Seq,

@@ -9,6 +9,7 @@ use baton_wire::tcp::options::kind;
 
 /// Why a run's headers cannot be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum HeadersError {
     /// An IP header cannot say its length; only runs of [`Profile::Rsc`] with a
     /// buffer near 64 KiB or beyond.

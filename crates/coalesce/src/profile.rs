@@ -39,7 +39,7 @@ pub enum Window {
 /// Limits of runs and of their number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Limits {
-    /// The rules.
+    /// The rules that decide which segments join a run.
     pub profile: Profile,
     /// Runs held at a time.
     pub cache: NonZeroU32,

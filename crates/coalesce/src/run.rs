@@ -46,7 +46,7 @@ impl Run {
         }
     }
 
-    /// Its connection.
+    /// Addresses and ports of its connection.
     #[inline]
     pub const fn flow(&self) -> &Flow {
         &self.first.flow

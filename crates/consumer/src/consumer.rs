@@ -38,39 +38,40 @@ pub struct Attempt(pub u64);
 
 /// An event of a consumer.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SocketEvent {
     /// A listener completed a connection.
     Accepted {
-        /// The listener.
+        /// The listener that it arrived at.
         listener: Listener,
-        /// The connection.
+        /// The connection's queue pair.
         conn: Conn,
     },
     /// A connection attempt got its connection, which is not open yet. A `Ready` follows when it is
     /// open or has failed.
     Opening {
-        /// The attempt.
+        /// The attempt that succeeded.
         attempt: Attempt,
-        /// The connection.
+        /// The connection's queue pair.
         conn: Conn,
     },
     /// A listener or attempt failed immediately.
     Failed {
         /// Number of the [`Listener`] or [`Attempt`].
         token: u64,
-        /// The reason.
+        /// The error, as `connect(2)` or `listen(2)` would report it.
         error: io::Error,
     },
     /// A listener is ready.
     Listening {
-        /// The listener.
+        /// The listener, which accepts connections now.
         listener: Listener,
     },
     /// A connection arrived from another stack, with its queues.
     Adopted {
-        /// The adoption.
+        /// Number of the adoption, as given to [`Consumer::expect`](crate::consumer::Consumer::expect).
         adoption: Adoption,
-        /// The connection.
+        /// The connection's queue pair.
         conn: Conn,
     },
     /// The engine gave back the queue pair of a moved connection that the program had closed,
@@ -83,7 +84,7 @@ pub enum SocketEvent {
     },
     /// The state of a connection changed: ask what it allows now.
     Ready {
-        /// The connection.
+        /// The connection's queue pair.
         conn: Conn,
     },
 }

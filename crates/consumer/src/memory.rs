@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 /// Kind of memory for the regions of a host or stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Memory {
     /// Private to this process.
     #[default]
@@ -60,7 +61,7 @@ impl SharedMemory {
         Ok(SharedMemory { file, region })
     }
 
-    /// The region.
+    /// The region that lies in this memory.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
@@ -96,7 +97,7 @@ impl SharedLedger {
         Ok(SharedLedger { file, ledger })
     }
 
-    /// The ledger.
+    /// The ledger that lies in this memory.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }

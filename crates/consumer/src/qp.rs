@@ -89,6 +89,7 @@ use std::sync::Arc;
 
 /// An event of a queue pair, or of a request to open one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum QpEvent {
     /// A request got its queue pair: a listener is listening, or a connection is being opened
     /// (`Established` or `Closed` follows).

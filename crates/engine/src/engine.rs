@@ -5,12 +5,14 @@ use crate::frame_io::{BURST, Capabilities, FrameIo, PortError};
 use crate::ring::ring;
 use crate::streamer::{ConsumerId, Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
+use crate::tuning::EngineTuning;
 use baton_tcp::config::Config;
 use baton_tcp::time::Instant;
 use core::ops::Range;
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct EngineConfig {
     /// Addresses, gateways, MTU.
     pub interface: InterfaceConfig,
@@ -40,23 +42,27 @@ pub struct EngineConfig {
     pub ttl: u8,
 }
 
-/// The default for the most segments in a run.
-pub const COALESCE: u16 = BURST as u16;
-
 impl EngineConfig {
     /// Defaults for an interface. The secret has to be random wherever a peer is
     /// not trusted.
     pub fn new(interface: InterfaceConfig, secret: [u8; 32]) -> EngineConfig {
+        EngineConfig::tuned(interface, secret, &EngineTuning::default())
+    }
+
+    /// The same with an administrator's choices, which have been checked. The most connections are
+    /// rounded up to a power of two.
+    pub fn tuned(interface: InterfaceConfig, secret: [u8; 32], tuning: &EngineTuning) -> EngineConfig {
+        let EngineTuning { congestion, coalesce, acks, .. } = *tuning;
         EngineConfig {
             interface,
-            tcp: Config::default(),
-            max_connections: 16_384,
+            tcp: Config::default().with(|tcp| (tcp.congestion, tcp.acks) = (congestion, acks)),
+            max_connections: tuning.entries(),
             ring_entries: 1024,
             reassembly_bytes: 16 << 20,
             reassembly_bytes_per_connection: 256 << 10,
             secret,
             rx_budget: BURST,
-            coalesce: COALESCE,
+            coalesce,
             header_prediction: true,
             ttl: 64,
         }
@@ -65,6 +71,7 @@ impl EngineConfig {
 
 /// What a poll did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Activity {
     /// Frames received.
     pub frames: usize,
@@ -194,5 +201,20 @@ impl Engine {
         // Another thread's cache is not to be filled by this one.
         self.streamer.set_companion(None);
         (self.streamer, self.tce)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_tcp::config::{Acks, Congestion};
+
+    #[test]
+    fn an_engine_follows_every_choice() {
+        let tuning =
+            EngineTuning { connections: 100, congestion: Congestion::Reno, coalesce: 7, acks: Acks::EverySecond };
+        let config = EngineConfig::tuned(InterfaceConfig::guest([2; 6], 1500), [0; 32], &tuning);
+        assert_eq!((config.max_connections, config.tcp.congestion), (128, Congestion::Reno));
+        assert_eq!((config.coalesce, config.tcp.acks), (7, Acks::EverySecond));
     }
 }

@@ -15,6 +15,7 @@ use std::fmt;
 
 /// What a port can do for the Streamer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// Largest IP packet that leaves unsegmented, in bytes (without link header).
     pub mtu: u16,
@@ -27,6 +28,13 @@ pub struct Capabilities {
     pub tx_gso_max: u32,
     /// `gather` is cheaper than `slot` (the port copies the payload itself).
     pub tx_gather: bool,
+}
+
+impl Capabilities {
+    /// A port of Ethernet frames that does nothing for the Streamer. Set the fields of what it does.
+    pub const fn new(mtu: u16) -> Capabilities {
+        Capabilities { mtu, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false }
+    }
 }
 
 /// A received frame.
@@ -121,11 +129,19 @@ pub struct PayloadPart {
 
 /// The device behind a port failed for good.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct PortError {
     /// The port's name and what it was doing.
     pub what: String,
     /// The operating system's answer.
     pub source: std::io::Error,
+}
+
+impl PortError {
+    /// An error of this port and action, such as `"tap:tap0: sending"`.
+    pub fn new(what: impl Into<String>, source: std::io::Error) -> PortError {
+        PortError { what: what.into(), source }
+    }
 }
 
 impl fmt::Display for PortError {

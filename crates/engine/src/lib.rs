@@ -30,6 +30,7 @@ pub mod seam;
 pub mod slab;
 pub mod streamer;
 pub mod tce;
+pub mod tuning;
 pub mod wheel;
 
 pub use seam::{event, order};

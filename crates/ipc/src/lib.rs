@@ -9,7 +9,7 @@
 //! ```
 //!
 //! * [`message`]: between programs and the broker.
-//! * [`order`]: between the broker and an engine.
+//! * [`order`]: between the broker and an engine, which begins with [`begin`].
 //! * [`record`]: what the broker stores with the guardian.
 //! * [`codec`] encodes all three, [`channel`] transports them together with descriptors, and
 //!   [`queues`] transports data that is too long for a message.
@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+pub mod begin;
 pub mod channel;
 pub mod codec;
 pub mod engine;

@@ -330,16 +330,10 @@ impl Sizes {
 
     /// Returns the consumer's configuration; `None` if these sizes are not valid for any consumer.
     pub fn config(&self) -> Option<ConsumerConfig> {
-        let Sizes { small: (small, smalls), large: (large, larges), connections } = *self;
+        let (small, (large, larges)) = (self.small.0, self.large);
         let is_ring = |bytes: u32| bytes.is_power_of_two() && bytes <= RING_MAX;
         let fit = is_ring(small) && (larges == 0 || is_ring(large) && large >= small);
-        fit.then_some(ConsumerConfig {
-            stream_buffer: small,
-            stream_buffers: smalls,
-            large_buffer: large,
-            large_buffers: larges,
-            connections,
-        })
+        fit.then(|| ConsumerConfig::new(self.connections, self.small, self.large))
     }
 }
 
@@ -364,6 +358,7 @@ impl RawSizes {
 
 /// Selects connections for [`Request::Handoff`] and [`Request::Home`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Selector {
     /// Every connection.
     All,

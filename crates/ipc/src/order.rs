@@ -18,8 +18,8 @@
 //!                                   <--    Homeless | Urgent (must return to the kernel)
 //! ```
 
+use crate::begin::Begin;
 use crate::messages;
-use baton_tcp::config::{Acks, Congestion};
 use baton_wire::addr::{Addr, Tuple};
 
 messages! {
@@ -33,20 +33,8 @@ messages! {
             /// `None` for a TAP device. Otherwise AF_XDP sockets are opened: `true` for a program
             /// in the driver, `false` for the generic hook.
             xdp: Option<bool>,
-            /// MTU of the interface, in bytes.
-            mtu: u16,
-            /// The interface's link address.
-            mac: [u8; 6],
-            /// Most connections.
-            connections: u32,
-            /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
-            base: u64,
-            /// Congestion control of its connections.
-            congestion: Congestion,
-            /// Most segments that are coalesced into one.
-            coalesce: u16,
-            /// How it acknowledges coalesced segments.
-            acks: Acks,
+            /// Its interface, clock and choices.
+            begin: Begin,
             /// User and group to switch to.
             user: Option<(u32, u32)>,
         },

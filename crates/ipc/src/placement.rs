@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// Where a program's engine runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Placement {
     /// In a process of the service: one engine per interface, shared by all programs.
     #[default]

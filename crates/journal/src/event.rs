@@ -123,11 +123,11 @@ const TEXT: usize = 400;
 pub struct Event {
     /// Microseconds since 1970 began (UTC).
     pub at_us: u64,
-    /// Its level.
+    /// How important it is.
     pub level: Level,
-    /// Its subject.
+    /// What it is about.
     pub kind: Kind,
-    /// The connection.
+    /// Addresses and ports of the connection, if the event is about one.
     pub tuple: Option<Tuple>,
     /// The program's process id and user id.
     pub program: Option<(u32, u32)>,

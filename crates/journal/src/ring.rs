@@ -12,7 +12,7 @@ pub struct Numbered {
     /// Numbers rise by one from event to event. Another broker of the same service begins at a
     /// higher one.
     pub number: u64,
-    /// The event.
+    /// The event itself.
     pub event: Event,
 }
 

@@ -5,6 +5,7 @@ use baton_policy::Refusal;
 
 /// Why a connection was not captured. In both cases it is in the kernel, whole.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum CaptureError {
     /// The connection has to stay in the kernel.
     #[error(transparent)]

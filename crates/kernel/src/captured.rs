@@ -29,6 +29,7 @@ pub struct Captured {
 
 /// Why a captured connection cannot be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Invalid {
     /// The numbers contradict each other.
     #[error(transparent)]

@@ -205,7 +205,7 @@ pub enum Outcome<E> {
     Lost {
         /// The step that failed.
         step: Step,
-        /// The reason.
+        /// The error of the step that failed.
         cause: E,
         /// The captured connection, for another attempt, unless the kernel still has it.
         captured: Option<Box<Captured>>,
@@ -217,7 +217,7 @@ pub enum Outcome<E> {
 pub struct Aborted<E> {
     /// The step that failed.
     pub step: Step,
-    /// The reason.
+    /// The error of the step that failed.
     pub cause: E,
     /// Where the connection is now.
     pub outcome: Outcome<E>,

@@ -8,6 +8,7 @@ use baton_policy::Refusal;
 
 /// Why a step on the kernel's side failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KernelError {
     /// The connection has to stay where it is.
     #[error(transparent)]

@@ -28,7 +28,7 @@ const METRIC: u32 = 1024;
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {source}")]
 pub struct LendError {
-    /// The step.
+    /// The step that failed, as a phrase.
     pub what: &'static str,
     /// The operating system's error.
     pub source: io::Error,

@@ -53,6 +53,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// Why a connection was not restored. The captured connection is still whole: it can be tried
 /// again, or continue in the engine. Until then the socket cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RestoreError {
     /// The captured connection contradicts itself. Nothing was done.
     #[error("the captured connection is damaged: {0}")]

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 
 /// Why a step of a move failed.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MoveError {
     /// The kernel's side failed.
     #[error(transparent)]

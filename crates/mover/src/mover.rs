@@ -64,6 +64,7 @@ pub struct Connection(pub u64);
 
 /// What happened to a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum MoverEvent {
     /// A connection has changed and may allow more than before.
     Ready(Connection),

@@ -156,14 +156,14 @@ impl From<Refusal> for Reason {
     }
 }
 
-/// Its code.
+/// Gives the reason's code.
 impl From<Reason> for std::borrow::Cow<'static, str> {
     fn from(reason: Reason) -> Self {
         Self::Borrowed(reason.code())
     }
 }
 
-/// Its code.
+/// Writes the reason's code.
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.code())

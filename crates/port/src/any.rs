@@ -42,6 +42,7 @@ pub enum PortSpec {
 
 /// Why a port's description is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SpecError {
     /// There is no kind of port of that name.
     #[error("no port is called `{0}`: write tap:NAME, xdp:INTERFACE, pcap:FILE or memory")]
@@ -49,7 +50,7 @@ pub enum SpecError {
     /// The kind needs a name.
     #[error("`{kind}:` needs {needs} behind it, as in {example}")]
     Name {
-        /// The kind.
+        /// Kind of the port, the word before the colon.
         kind: &'static str,
         /// What is missing.
         needs: &'static str,
@@ -59,7 +60,7 @@ pub enum SpecError {
     /// The kind has no such option.
     #[error("`{kind}:` has no option `{option}`; it has {known}")]
     Option {
-        /// The kind.
+        /// Kind of the port, the word before the colon.
         kind: &'static str,
         /// The option as written.
         option: String,

@@ -5,6 +5,7 @@ use std::io;
 
 /// Opening a port failed. The message ends with the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum OpenError {
     /// The process lacks a capability or the device belongs to another user.
     #[error("{device}: not permitted: {remedy}")]

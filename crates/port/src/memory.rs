@@ -35,6 +35,7 @@ const PACKET_MAX: usize = 65_535;
 
 /// Configuration of an in-memory wire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct MemoryOptions {
     /// Largest IP packet of one segment, in bytes.
     pub mtu: u16,
@@ -49,7 +50,34 @@ pub struct MemoryOptions {
 
 impl Default for MemoryOptions {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryOptions {
+    /// The defaults: an MTU of 1,500, room for 256 frames, no offloads.
+    pub const fn new() -> Self {
         Self { mtu: 1500, frames: 256, checksum_offload: false, gso: false }
+    }
+
+    /// Sets the largest IP packet of one segment, in bytes.
+    pub const fn mtu(self, mtu: u16) -> Self {
+        Self { mtu, ..self }
+    }
+
+    /// Sets how many frames fit on the wire in each direction.
+    pub const fn frames(self, frames: usize) -> Self {
+        Self { frames, ..self }
+    }
+
+    /// Sets whether the sender leaves checksums out.
+    pub const fn checksum_offload(self, checksum_offload: bool) -> Self {
+        Self { checksum_offload, ..self }
+    }
+
+    /// Sets whether super-frames pass whole.
+    pub const fn gso(self, gso: bool) -> Self {
+        Self { gso, ..self }
     }
 }
 
@@ -103,13 +131,9 @@ impl MemoryPort {
     }
 
     fn new(tx: Producer<Note>, rx: Consumer<Note>, options: MemoryOptions) -> Self {
-        let capabilities = Capabilities {
-            mtu: options.mtu,
-            ethernet: true,
-            tx_checksum: options.checksum_offload || options.gso,
-            tx_gso_max: if options.gso { tx.slot_len() as u32 } else { 0 },
-            tx_gather: false,
-        };
+        let mut capabilities = Capabilities::new(options.mtu);
+        capabilities.tx_checksum = options.checksum_offload || options.gso;
+        capabilities.tx_gso_max = if options.gso { tx.slot_len() as u32 } else { 0 };
         Self { tx, rx, capabilities, committed: 0, wake_peer: None, wake_self: None }
     }
 }
@@ -178,7 +202,7 @@ impl FrameIo for MemoryPort {
         if let Some(peer) = self.wake_peer.as_ref().filter(|peer| claim_wake(&peer.asleep)) {
             rustix::io::write(&peer.doorbell, &1u64.to_ne_bytes())
                 .map_err(io::Error::from)
-                .map_err(|source| PortError { what: "memory: waking the other end".into(), source })?;
+                .map_err(|source| PortError::new("memory: waking the other end", source))?;
         }
         Ok(())
     }

@@ -29,6 +29,7 @@ use crate::sys::{io as sys_io, ioctl};
 
 /// Why frames are not merged.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum MergingError {
     /// Not asked for.
     #[error("not asked for")]

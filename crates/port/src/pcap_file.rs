@@ -236,13 +236,9 @@ fn describe<I>(error: &PcapError<I>) -> String {
 
 impl FrameIo for PcapFile {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            mtu: u16::MAX,
-            ethernet: self.link == Linktype::ETHERNET,
-            tx_checksum: false,
-            tx_gso_max: 0,
-            tx_gather: false,
-        }
+        let mut capabilities = Capabilities::new(u16::MAX);
+        capabilities.ethernet = self.link == Linktype::ETHERNET;
+        capabilities
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
@@ -256,7 +252,7 @@ impl FrameIo for PcapFile {
                 Ok(more) => self.done = !more,
                 Err(source) => {
                     self.done = true;
-                    return Err(PortError { what: format!("pcap:{}: reading", self.name), source });
+                    return Err(PortError::new(format!("pcap:{}: reading", self.name), source));
                 }
             }
         }

@@ -65,7 +65,11 @@ impl FrameIo for SteeredPort {
     fn capabilities(&self) -> Capabilities {
         match &self.0 {
             // Outgoing frames have to fit the interface, not the device in between.
-            Kind::Tap { tap, mtu, .. } => Capabilities { mtu: *mtu, ..tap.capabilities() },
+            Kind::Tap { tap, mtu, .. } => {
+                let mut capabilities = tap.capabilities();
+                capabilities.mtu = *mtu;
+                capabilities
+            }
             Kind::Xdp(port) => port.capabilities(),
         }
     }

@@ -67,6 +67,7 @@ const STEP: usize = 64;
 
 /// How a TAP device is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TapOptions {
     /// Frames carry a virtio header: checksums are left out and super-frames of
     /// up to 64 KB pass, both ways.
@@ -78,12 +79,30 @@ pub struct TapOptions {
 
 impl Default for TapOptions {
     fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TapOptions {
+    /// The defaults: both.
+    pub const fn new() -> Self {
         Self { vnet_hdr: true, merge: true }
+    }
+
+    /// Sets whether frames carry a virtio header.
+    pub const fn vnet_hdr(self, vnet_hdr: bool) -> Self {
+        Self { vnet_hdr, ..self }
+    }
+
+    /// Sets whether the kernel merges frames that follow each other.
+    pub const fn merge(self, merge: bool) -> Self {
+        Self { merge, ..self }
     }
 }
 
 /// Frames that a TAP device lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct TapCounters {
     /// Frames that the kernel refused because the interface is down.
     pub tx_link_down: u64,
@@ -172,17 +191,15 @@ impl Tap {
         let packet_max = if options.vnet_hdr { PACKET_MAX } else { mtu.into() };
         let frame_max = vnet_len + LINK_HEADER_MAX + packet_max;
         let arena = if options.vnet_hdr { VNET_ARENA } else { BURST * frame_max.next_multiple_of(STEP) };
+        let mut capabilities = Capabilities::new(mtu);
+        capabilities.tx_checksum = options.vnet_hdr;
+        capabilities.tx_gso_max = if options.vnet_hdr { (ETHERNET_LEN + PACKET_MAX) as u32 } else { 0 };
+        capabilities.tx_gather = options.vnet_hdr;
         Ok(Self {
             fd,
             merging: Err(Box::new(MergingError::Off)),
             name: name.to_owned(),
-            capabilities: Capabilities {
-                mtu,
-                ethernet: true,
-                tx_checksum: options.vnet_hdr,
-                tx_gso_max: if options.vnet_hdr { (ETHERNET_LEN + PACKET_MAX) as u32 } else { 0 },
-                tx_gather: options.vnet_hdr,
-            },
+            capabilities,
             vnet_len,
             arena: vec![0; arena].into_boxed_slice(),
             frame_max,
@@ -243,7 +260,7 @@ impl Tap {
     }
 
     pub(crate) fn error(&self, what: &str, source: io::Error) -> PortError {
-        PortError { what: format!("tap:{}: {what}", self.name), source }
+        PortError::new(format!("tap:{}: {what}", self.name), source)
     }
 }
 

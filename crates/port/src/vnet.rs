@@ -56,7 +56,7 @@ impl Vnet {
         }
     }
 
-    /// Its bytes.
+    /// Encodes the header (virtio 1.2, §5.1.6).
     pub const fn to_bytes(self) -> [u8; Vnet::LEN] {
         let [b2, b3] = self.header_len.to_ne_bytes();
         let [b4, b5] = self.gso_size.to_ne_bytes();

@@ -62,7 +62,7 @@ fn send(port: &mut impl FrameIo, frame: &[u8]) {
 
 /// Sends and receives five frames, one of them a super-frame, through a captured port.
 fn traffic(capture: Capture) -> Vec<Vec<u8>> {
-    let (near, mut far) = MemoryPort::pair(MemoryOptions { gso: true, ..MemoryOptions::default() });
+    let (near, mut far) = MemoryPort::pair(MemoryOptions::new().gso(true));
     let mut near = Captured::new(near, "memory", Some(capture));
     let frame = |n: u8, len| common::tcp_frame([2, 0, 0, 0, 0, n], n.is_multiple_of(2), &vec![n; len]).0;
     let frames = vec![frame(1, 0), frame(2, 1), frame(3, 1400), frame(4, 60_000), frame(5, 3)];
@@ -155,7 +155,7 @@ fn a_pipe_gets_its_reader_later_and_sees_frames_live() {
 fn a_reader_that_takes_nothing_costs_frames_and_no_time() {
     let pipe = Scratch::new("stuck");
     assert!(Command::new("mkfifo").arg(pipe.path()).status().unwrap().success());
-    let options = MemoryOptions { gso: true, frames: 4, ..MemoryOptions::default() };
+    let options = MemoryOptions::new().gso(true).frames(4);
     let (near, mut far) = MemoryPort::pair(options);
     let mut near = Captured::new(near, "memory", Some(Capture::create(pipe.path(), clock()).unwrap()));
     let frame = vec![1; 60_000];

@@ -11,8 +11,7 @@ use baton_port::{FrameIo, OpenError, PayloadPart, Tap, TapOptions, TxMeta, Waita
 use baton_testkit::{Netns, need_program, need_root, wait_for};
 use common::{Host, MAC, TcpFrames, tcp_checksum_is_right, tcp_frame};
 
-const FORMS: [TapOptions; 2] =
-    [TapOptions { vnet_hdr: true, merge: true }, TapOptions { vnet_hdr: false, merge: true }];
+const FORMS: [TapOptions; 2] = [TapOptions::new(), TapOptions::new().vnet_hdr(false)];
 
 /// A TAP device, up, the kernel's side at 10.77.0.1.
 fn open(netns: &Netns, options: TapOptions) -> Tap {
@@ -78,7 +77,7 @@ fn receive_from_kernel(options: TapOptions) -> common::TcpSeen {
 #[test]
 fn with_virtio_header_the_kernel_sends_super_frames_and_no_checksums() {
     need_root!();
-    let seen = receive_from_kernel(TapOptions { vnet_hdr: true, merge: true });
+    let seen = receive_from_kernel(FORMS[0]);
     assert!(seen.longest_frame > 30_000, "longest frame: {} bytes", seen.longest_frame);
     assert!(seen.metas.iter().all(|m| m.checksum_verified));
     assert!(seen.metas.iter().any(|m| m.gso_size == 1460));
@@ -88,7 +87,7 @@ fn with_virtio_header_the_kernel_sends_super_frames_and_no_checksums() {
 #[test]
 fn without_virtio_header_the_kernel_sends_segments_with_checksums() {
     need_root!();
-    let seen = receive_from_kernel(TapOptions { vnet_hdr: false, merge: true });
+    let seen = receive_from_kernel(FORMS[1]);
     assert_eq!(seen.longest_frame, 1514);
     assert!(seen.metas.iter().all(|m| !m.checksum_verified && m.gso_size == 0));
 }
@@ -155,7 +154,7 @@ fn what_one_look_leaves_in_the_device_comes_with_the_next() {
     need_root!();
     const FRAMES: usize = 20;
     let netns = Netns::new("taparena");
-    let (mut from, mut to) = bridged(&netns, TapOptions { merge: false, ..FORMS[0] });
+    let (mut from, mut to) = bridged(&netns, FORMS[0].merge(false));
     let (frame, meta) = tcp_frame([2, 0, 0, 0, 0, 3], false, &[7; 60_000]);
     let (header, payload) = frame.split_at(meta.header_len.into());
     let meta = TxMeta { gso_size: 1400, ..meta };
@@ -265,7 +264,7 @@ fn a_persistent_device_may_change_its_form_with_each_user() {
 fn a_device_that_goes_away_is_an_error_and_one_that_is_down_is_not() {
     need_root!();
     let netns = Netns::new("tapgone");
-    let mut tap = open(&netns, TapOptions { vnet_hdr: false, merge: true });
+    let mut tap = open(&netns, FORMS[1]);
     netns.run(&format!("ip link set {} down", tap.name()));
     tap.slot(60).unwrap().fill(0);
     tap.commit(60, TxMeta::default());

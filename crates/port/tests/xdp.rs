@@ -8,13 +8,13 @@ use std::net::{IpAddr, Ipv4Addr, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_port::xdp::{CopyMode, XdpMode};
+use baton_port::xdp::CopyMode;
 use baton_port::{FrameIo, FrameSink, OpenError, RxFrame, TxMeta, WaitSet, Waitable, XdpOptions, XdpPort, link};
 use baton_testkit::{Netns, need_program, need_root, veth};
 use common::{Host, IP, tcp_frame};
 
-const GENERIC: XdpOptions = XdpOptions { generic: true, copy: CopyMode::Auto, queues: None };
-const DRIVER: XdpOptions = XdpOptions { generic: false, copy: CopyMode::Auto, queues: None };
+const GENERIC: XdpOptions = XdpOptions::new().generic(true);
+const DRIVER: XdpOptions = XdpOptions::new();
 
 /// A wire with the kernel at `far` (10.77.0.1) and an interface `near` for a port.
 fn wire(mtu: u32) -> (Netns, Netns) {
@@ -44,7 +44,8 @@ fn the_kernel_pings_a_host_on_an_interface_and_still_has_its_own_frames() {
         let (far, near) = wire(1500);
         near.run("ip addr add 10.77.0.9/24 dev near");
         let mut port = open(&near, options);
-        assert_eq!(port.mode(), XdpMode { driver: !options.generic, zero_copy: false, queues: 1 });
+        let mode = port.mode();
+        assert_eq!((mode.driver, mode.zero_copy, mode.queues), (!options.generic, false, 1));
         let ping = std::thread::spawn(move || {
             let ours = far.run("ping -c 3 -i 0.05 -s 1400 -w 5 10.77.0.2");
             let kernels = far.run("ping -c 3 -i 0.05 -w 5 10.77.0.9");
@@ -191,9 +192,9 @@ fn every_queue_is_received_from() {
     assert!(marks.0.iter().copied().eq(0..64));
     // One queue only: what arrives on the other is the kernel's.
     drop(port);
-    let one = open(&near, XdpOptions { queues: Some(1), ..DRIVER });
+    let one = open(&near, DRIVER.queues(Some(1)));
     assert_eq!(one.mode().queues, 1);
-    let many = near.enter(|| XdpPort::open("near", XdpOptions { queues: Some(3), ..DRIVER })).err().unwrap();
+    let many = near.enter(|| XdpPort::open("near", DRIVER.queues(Some(3)))).err().unwrap();
     assert!(many.to_string().contains("has 2 receive queues"), "{many}");
 }
 
@@ -231,7 +232,7 @@ fn what_cannot_be_opened_is_named_with_a_remedy() {
     let missing = error("nowhere", DRIVER);
     assert!(matches!(&missing, OpenError::Missing { device, .. } if device == "xdp:nowhere"), "{missing}");
     assert!(matches!(error("", DRIVER), OpenError::Unsuitable { .. }));
-    let zero_copy = error("near", XdpOptions { copy: CopyMode::ZeroCopy, ..DRIVER });
+    let zero_copy = error("near", DRIVER.copy(CopyMode::ZeroCopy));
     assert!(zero_copy.to_string().contains("xdp:INTERFACE,copy"), "{zero_copy}");
     let held = open(&near, DRIVER);
     let busy = error("near", DRIVER);

@@ -7,11 +7,10 @@ use crate::privileges;
 use baton_consumer::memory::SharedLedger;
 use baton_engine::frame_io::PortError;
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::engine::{Begin, Runner};
+use baton_ipc::engine::Runner;
 use baton_ipc::order::{Order, Report};
 use baton_journal::{Kind, Level, tell};
 use baton_port::wait::WaitSet;
-use baton_port::xdp::CopyMode;
 use baton_port::{SteeredPort, Tap, XdpOptions, XdpPort};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,17 +40,13 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let control = Channel::new(control);
     let Some(Parcel { bytes, fds }) = wait_for_first(&control)? else { return Ok(()) };
     let mut fds = fds.into_iter();
-    let (
-        Some(Order::Start { device, xdp, mtu, mac, connections, base, congestion, coalesce, acks, user }),
-        Some(ledger),
-    ) = (Order::from_bytes(&bytes), fds.next())
+    let (Some(Order::Start { device, xdp, begin, user }), Some(ledger)) = (Order::from_bytes(&bytes), fds.next())
     else {
         return Err(EngineError::Start);
     };
-    let (port, sockets) = open_port(&device, xdp, mtu, fds.next())?;
+    let (port, sockets) = open_port(&device, xdp, begin.mtu, fds.next())?;
     privileges::drop_all(user).map_err(|e| EngineError::System("dropping privileges", e.into()))?;
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("opening the ledger", e))?;
-    let begin = Begin { mtu, mac, connections, base, congestion, coalesce, acks };
     let mut runner = Runner::new(control, &begin, &ledger, port);
     tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));
     runner.say(Report::Started {}, sockets);
@@ -89,7 +84,7 @@ fn open_port(
         let tap = Tap::attached(tap.ok_or(EngineError::Start)?, device, mtu).map_err(failed)?;
         return Ok((SteeredPort::lent(tap, mtu), Vec::new()));
     };
-    let options = XdpOptions { generic: !driver, copy: CopyMode::Auto, queues: None };
+    let options = XdpOptions::new().generic(!driver);
     let port = XdpPort::open_sockets(device, options).map_err(failed)?;
     let sockets = port.sockets().map(|socket| socket.as_fd().try_clone_to_owned()).collect::<io::Result<_>>();
     Ok((SteeredPort::xdp(port), sockets.map_err(|e| EngineError::System("duplicating", e))?))

@@ -8,7 +8,7 @@ use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The settings.
+/// Settings of `baton run`, read from the environment once.
 pub struct Config {
     pub socket: PathBuf,
     pub policy: Policy,

@@ -92,11 +92,16 @@ pub fn readiness(fd: RawFd) -> Option<Readiness> {
 fn readiness_of(held: &Held) -> Readiness {
     match held.stream() {
         Some(stream) => {
-            let readiness = stream.readiness_heard();
+            let mut readiness = stream.readiness_heard();
             // An error is reported once.
-            Readiness { failed: readiness.failed && !held.slot().error_reported.load(Ordering::Relaxed), ..readiness }
+            readiness.failed = readiness.failed && !held.slot().error_reported.load(Ordering::Relaxed);
+            readiness
         }
-        None => Readiness { readable: true, writable: true, peer_finished: true, ended: true, ..Readiness::default() },
+        None => {
+            let mut over = Readiness::default();
+            (over.readable, over.writable, over.peer_finished, over.ended) = (true, true, true, true);
+            over
+        }
     }
 }
 

@@ -279,9 +279,10 @@ impl StreamWait {
     /// the call must not continue on that one. A connection that came home is still the same
     /// socket.
     pub fn descriptor_was_closed(&self) -> bool {
-        let same = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
-        let changed = self.watch.as_ref().is_some_and(|(watched, _)| !same(watched));
-        changed && socket::identity(self.fd) != self.identity
+        let names = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
+        // After `dup2` has forgotten the descriptor, it still names its socket for a moment.
+        let closed = |watched: &SlotRef| watched.has_closed_one() || socket::identity(self.fd) != self.identity;
+        self.watch.as_ref().is_some_and(|(watched, _)| !names(watched) && closed(watched))
     }
 }
 

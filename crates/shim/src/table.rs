@@ -47,6 +47,8 @@ pub struct Slot {
     number: OnceLock<u32>,
     pub body: RwLock<Body>,
     generation: AtomicU64,
+    /// The last generation that ended because its last descriptor was closed, plus one.
+    closed: AtomicU64,
     /// The descriptors that name it.
     pub fds: Mutex<Vec<RawFd>>,
     /// The number of calls in the kernel that may wait on its socket.
@@ -137,6 +139,13 @@ impl SlotRef {
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
+    /// True if a descriptor that named it and does so no longer was closed. Otherwise the connection
+    /// came home, and the descriptor is an ordinary one.
+    pub fn has_closed_one(&self) -> bool {
+        // If the slot was not released, this descriptor went alone.
+        self.read().is_some() || self.slot.closed.load(Ordering::Acquire) == self.generation + 1
+    }
+
     pub fn is(&self, other: &SlotRef) -> bool {
         std::ptr::eq(self.slot, other.slot) && self.generation == other.generation
     }
@@ -196,7 +205,11 @@ pub fn close(fd: RawFd) -> Option<(SlotRef, State)> {
     forget(fd);
     let mut fds = locked(&slot_ref.slot.fds);
     fds.retain(|other| *other != fd);
-    fds.is_empty().then(|| (slot_ref, release(slot_ref.slot, &mut body)))
+    if !fds.is_empty() {
+        return None;
+    }
+    slot_ref.slot.closed.store(slot_ref.generation + 1, Ordering::Release);
+    Some((slot_ref, release(slot_ref.slot, &mut body)))
 }
 
 /// Releases a slot: all its descriptors are ordinary ones from now on.

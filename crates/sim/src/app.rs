@@ -23,7 +23,7 @@ pub enum Violation {
         id: usize,
         /// Which end.
         end: &'static str,
-        /// The byte.
+        /// The first byte that differs.
         wrong: WrongByte,
     },
     /// A connection did not end as it had to.

@@ -16,7 +16,7 @@ pub const AMPLE_BACKLOG: u32 = 1024;
 /// Everything that a run is made of, all of it from the seed.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
-    /// The seed.
+    /// Seed of everything random in the world.
     pub seed: u64,
     /// The client's host and the server's.
     pub hosts: [HostConfig; 2],
@@ -39,9 +39,9 @@ pub struct WorldConfig {
 /// Configuration of a host.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Its engine.
+    /// Configuration of the host's engine.
     pub engine: EngineConfig,
-    /// Its port.
+    /// Configuration of the host's port.
     pub port: PortConfig,
     /// Streamer and TCE have turns of their own, as on two threads.
     pub two_threads: bool,

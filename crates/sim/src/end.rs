@@ -109,7 +109,7 @@ pub struct End {
     pub error: u32,
     /// It reset the connection itself.
     pub aborted: bool,
-    /// Its progress.
+    /// How far the connection has come.
     pub phase: Phase,
 }
 

@@ -16,9 +16,9 @@ use baton_wire::packet::Link;
 pub enum Part {
     /// The whole engine, or its Streamer if the TCE has turns of its own.
     Streamer,
-    /// The TCE.
+    /// The engine's TCP Control Engine.
     Tce,
-    /// The program.
+    /// The host's program.
     App,
 }
 
@@ -29,9 +29,9 @@ impl Part {
 
 /// A host at work.
 pub struct Host {
-    /// Its configuration.
+    /// Configuration that the host was made from.
     pub config: HostConfig,
-    /// Its program.
+    /// The program that runs on the host.
     pub app: App,
     /// Its engines: one, or two between which connections move.
     pub machines: Vec<Machine>,

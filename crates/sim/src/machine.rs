@@ -35,7 +35,7 @@ fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>) {
 
 /// An engine at work, for one consumer.
 pub struct Machine {
-    /// Its port.
+    /// The port that connects it to its link.
     pub port: SimPort,
     driver: Driver,
     /// What its peers may have learned.

@@ -34,11 +34,10 @@ pub fn world(dialogues: Vec<Dialogue>) -> WorldConfig {
 }
 
 fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
-    let capabilities = Capabilities { mtu: 1500, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false };
     let interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, number], vec![Cidr { addr, prefix: 24 }]);
     HostConfig {
         engine: EngineConfig::new(interface, [number; 32]),
-        port: PortConfig { capabilities, join: false, frames: 1024 },
+        port: PortConfig { capabilities: Capabilities::new(1500), join: false, frames: 1024 },
         two_threads: false,
         wake: Duration::ZERO,
         program: Duration::ZERO,

@@ -152,11 +152,10 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
         let text = format!("{}/{}", address(v6, number), if v6 { 64 } else { 24 });
         text.parse().expect("a well-formed address")
     };
-    let interface = InterfaceConfig {
-        mtu: common.mtu,
-        ethernet: common.ethernet,
-        ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, number as u8 + 1], vec![cidr(false), cidr(true)])
-    };
+    let mac = [2, 0, 0, 0, 0, number as u8 + 1];
+    let mut interface = InterfaceConfig::ethernet(mac, vec![cidr(false), cidr(true)]);
+    interface.mtu = common.mtu;
+    interface.ethernet = common.ethernet;
     let mut engine = EngineConfig::new(interface, std::array::from_fn(|_| rng.u8(..)));
     engine.tcp = tcp(rng);
     engine.max_connections = 512;
@@ -185,29 +184,26 @@ fn buffer(rng: &mut Rng) -> u32 {
 fn capabilities(rng: &mut Rng, common: &Common) -> Capabilities {
     let tx_checksum = rng.bool();
     let gso = tx_checksum && rng.bool();
-    Capabilities {
-        mtu: common.mtu,
-        ethernet: common.ethernet,
-        tx_checksum,
-        tx_gso_max: if gso { pick(rng, &[16_000, 65_535]) } else { 0 },
-        tx_gather: false,
-    }
+    let mut capabilities = Capabilities::new(common.mtu);
+    capabilities.ethernet = common.ethernet;
+    capabilities.tx_checksum = tx_checksum;
+    capabilities.tx_gso_max = if gso { pick(rng, &[16_000, 65_535]) } else { 0 };
+    capabilities
 }
 
 fn tcp(rng: &mut Rng) -> Config {
-    Config {
-        congestion: pick(rng, &[Congestion::Reno, Congestion::Cubic]),
-        sack: rng.u8(..4) != 0,
-        timestamps: rng.u8(..4) != 0,
-        window_scaling: rng.u8(..4) != 0,
-        ecn: rng.bool(),
-        unposted_window: pick(rng, &[2_000, 16_384, 65_536]),
-        max_window: pick(rng, &[16_384, 65_535, 4 << 20]),
-        // Eight probes of an orphan outlast the longest stall.
-        rto_min: Duration::from_millis(pick(rng, &[50, 200, 200])),
-        delayed_ack: Duration::from_millis(pick(rng, &[1, 40, 40])),
-        ..Config::default()
-    }
+    let mut config = Config::default();
+    config.congestion = pick(rng, &[Congestion::Reno, Congestion::Cubic]);
+    config.sack = rng.u8(..4) != 0;
+    config.timestamps = rng.u8(..4) != 0;
+    config.window_scaling = rng.u8(..4) != 0;
+    config.ecn = rng.bool();
+    config.unposted_window = pick(rng, &[2_000, 16_384, 65_536]);
+    config.max_window = pick(rng, &[16_384, 65_535, 4 << 20]);
+    // Eight probes of an orphan outlast the longest stall.
+    config.rto_min = Duration::from_millis(pick(rng, &[50, 200, 200]));
+    config.delayed_ack = Duration::from_millis(pick(rng, &[1, 40, 40]));
+    config
 }
 
 fn address(v6: bool, host: usize) -> Addr {

@@ -78,7 +78,7 @@ fn sleep<P: Waitable>(
     if let Some(region) = streamer.consumer_region(ConsumerId(0)) {
         region.awake();
     }
-    slept.map_err(|source| PortError { what: "waiting for the port".into(), source })
+    slept.map_err(|source| PortError::new("waiting for the port", source))
 }
 
 fn note_stats(shared: &Shared, engine: &mut Engine) {

@@ -45,6 +45,7 @@ pub(crate) const OURS: ConsumerId = ConsumerId(0);
 
 /// Configuration of a host.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HostConfig {
     /// Configuration of the engine.
     pub engine: EngineConfig,
@@ -60,8 +61,8 @@ impl HostConfig {
     pub fn new(address: Cidr) -> HostConfig {
         let [a, b, c, d, e, ..] = random_secret();
         // A locally administered unicast address.
-        let interface = InterfaceConfig::ethernet([2, a, b, c, d, e], vec![address]);
-        let interface = InterfaceConfig { mtu: u16::MAX, ..interface };
+        let mut interface = InterfaceConfig::ethernet([2, a, b, c, d, e], vec![address]);
+        interface.mtu = u16::MAX;
         HostConfig {
             engine: EngineConfig::new(interface, random_secret()),
             consumer: ConsumerConfig::default(),
@@ -130,7 +131,7 @@ impl<P: FrameIo> Host<P> {
         &mut self.engine
     }
 
-    /// The port.
+    /// The port that the engine receives from and sends to.
     pub fn port(&mut self) -> &mut P {
         &mut self.port
     }

@@ -16,6 +16,7 @@ use std::task::{Context, Poll};
 
 /// Statistics of a stack.
 #[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
 pub struct Stats {
     /// Streamer's counters.
     pub streamer: StreamerCounters,
@@ -153,6 +154,7 @@ impl Inner {
                 SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
                 // The connections of a stack never move.
                 SocketEvent::Parted { .. } => {}
+                other => debug_assert!(false, "a stack has to handle {other:?}"),
             }
         }
     }

@@ -31,6 +31,7 @@ use std::thread::JoinHandle;
 
 /// The number of threads that drive a stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Threads {
     /// One thread runs Streamer and TCE in turn.
     #[default]

@@ -70,7 +70,7 @@ const IRS: Seq = Seq(9_000);
 
 impl Bench {
     fn new(congestion: Congestion) -> Bench {
-        let config = Config { congestion, ..Config::default() };
+        let config = Config::default().with(|config| config.congestion = congestion);
         let mut challenge = ChallengeLimiter::new(1000, 7);
         let mut sink = Sink(0);
         let mut now = Instant(1_000_000_000);
@@ -227,7 +227,8 @@ fn sender_alone(rounds: usize) {
         ("CUBIC, cwnd used up", Congestion::Cubic, true),
     ] {
         let mut now = Instant(1_000_000_000);
-        let mut sender = Sender::new(&Config { congestion, ..Config::default() }, ISS, MSS as u16, now);
+        let mut sender =
+            Sender::new(&Config::default().with(|config| config.congestion = congestion), ISS, MSS as u16, now);
         sender.set_sack(true);
         sender.on_sent(now, ISS, ISS + 1, false, 0);
         acknowledge(&mut sender, now, ISS + 1, false);

@@ -5,6 +5,7 @@ pub use baton_wire::tcp::Acks;
 
 /// Which congestion control a connection runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Congestion {
     /// NewReno (RFC 5681, RFC 6582).
     Reno,
@@ -13,8 +14,19 @@ pub enum Congestion {
     Cubic,
 }
 
+impl Congestion {
+    /// Its name in Linux, as `TCP_CONGESTION` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Congestion::Reno => "reno",
+            Congestion::Cubic => "cubic",
+        }
+    }
+}
+
 /// Host-wide choices. The defaults are Linux's where it has them.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// Congestion control of new connections.
     pub congestion: Congestion,
@@ -57,6 +69,20 @@ pub struct Config {
     pub refuse_urgent: bool,
     /// Challenge ACKs a second, all connections together (RFC 5961 §7).
     pub challenge_acks_per_second: u32,
+}
+
+impl Config {
+    /// Returns this with the changes that `change` makes:
+    ///
+    /// ```
+    /// # use baton_tcp::config::Config;
+    /// let config = Config::default().with(|config| config.ecn = true);
+    /// assert!(config.ecn && config.sack);
+    /// ```
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
+        change(&mut self);
+        self
+    }
 }
 
 impl Default for Config {

@@ -58,7 +58,7 @@ pub struct Listener {
 /// What a listener needs to know in addition to the segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
-    /// The time.
+    /// Time of the segment's arrival.
     pub now: Instant,
     /// The host's choices.
     pub config: &'a Config,

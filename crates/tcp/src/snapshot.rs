@@ -153,6 +153,7 @@ impl Default for Seeds {
 
 /// Which rule a snapshot breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Inconsistent {
     /// The state is not one that moves.
     State,

@@ -36,7 +36,7 @@ use baton_wire::tcp::{Flags, Timestamps};
 /// What a connection may look at while it decides.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// The time.
+    /// Time of the event.
     pub now: Instant,
     /// The host's choices.
     pub config: &'a Config,

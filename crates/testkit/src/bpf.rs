@@ -64,7 +64,7 @@ impl Object {
         Object::compile(FOR_ROUTES)
     }
 
-    /// Its path.
+    /// Path of the object file.
     pub fn path(&self) -> &Path {
         &self.0
     }

@@ -4,6 +4,7 @@ use thiserror::Error;
 
 /// Why bytes are not what a view was asked to see in them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum ParseError {
     /// The bytes end before the header does.
     #[error("the bytes end before the header does")]
@@ -25,6 +26,7 @@ pub enum ParseError {
 
 /// Why a header could not be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
 pub enum BuildError {
     /// The buffer is smaller than what has to be written.
     #[error("the buffer is too small for the packet")]

@@ -38,7 +38,7 @@ pub enum Message<'a> {
         /// What is to come back.
         data: &'a [u8],
     },
-    /// The echo.
+    /// Identifier, sequence number and data.
     EchoReply {
         /// Identifier of the request.
         id: u16,

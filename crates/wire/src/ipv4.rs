@@ -40,7 +40,7 @@ pub struct Header {
 /// A packet, taken apart.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Datagram<'a> {
-    /// The header.
+    /// The fields of the header but for its options.
     pub header: Header,
     /// Option bytes, padding included.
     pub options: &'a [u8],

@@ -46,8 +46,7 @@ const SOCKETS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Sizes of a region, small enough for all to run out.
-const CONFIG: ConsumerConfig =
-    ConsumerConfig { stream_buffer: 4096, stream_buffers: 5, large_buffer: 16_384, large_buffers: 2, connections: 4 };
+const CONFIG: ConsumerConfig = ConsumerConfig::new(4, (4096, 5), (16_384, 2));
 
 /// Runs one script; panics if it hangs.
 pub fn played(data: &[u8]) {

@@ -38,7 +38,9 @@ struct Wire {
 
 impl FrameIo for Wire {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { mtu: 1500, ethernet: false, tx_checksum: false, tx_gso_max: 0, tx_gather: false }
+        let mut capabilities = Capabilities::new(1500);
+        capabilities.ethernet = false;
+        capabilities
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
@@ -80,8 +82,8 @@ struct Host {
 impl Host {
     fn new(address: &str, seed: u8, inbox: &Frames, outbox: &Frames) -> Host {
         let addresses = vec![address.parse().expect("an address")];
-        let interface =
-            InterfaceConfig { ethernet: false, ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, seed], addresses) };
+        let mut interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, seed], addresses);
+        interface.ethernet = false;
         let mut config = EngineConfig::new(interface, [seed; 32]);
         (config.max_connections, config.ring_entries) = (32, 256);
         let wire = Wire { inbox: Rc::clone(inbox), outbox: Rc::clone(outbox), slot: Vec::new() };

@@ -170,7 +170,6 @@ mod tests {
             name: name.into(),
             id: name.into(),
             license: Some(license.into()),
-            description: None,
             manifest_path: format!("{}/../crates/wire/Cargo.toml", env!("CARGO_MANIFEST_DIR")),
             dependencies: dependencies
                 .iter()
@@ -180,7 +179,7 @@ mod tests {
                     rename: None,
                 })
                 .collect(),
-            targets: vec![],
+            ..Package::default()
         }
     }
 

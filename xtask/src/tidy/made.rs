@@ -135,14 +135,12 @@ mod tests {
         let package = |name: &str, uses: &[&str]| Package {
             name: name.into(),
             id: name.into(),
-            license: None,
             description: Some(format!("{name}.")),
-            manifest_path: String::new(),
             dependencies: uses
                 .iter()
                 .map(|name| metadata::Dependency { name: (*name).into(), kind: None, rename: None })
                 .collect(),
-            targets: vec![],
+            ..Package::default()
         };
         Metadata {
             packages: vec![

@@ -15,7 +15,7 @@ pub struct Metadata {
 }
 
 /// A package.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 pub struct Package {
     /// Its name on crates.io, or in our workspace.
     pub name: String,
@@ -25,6 +25,18 @@ pub struct Package {
     pub license: Option<String>,
     /// What it is, in a sentence.
     pub description: Option<String>,
+    /// Its version.
+    pub version: String,
+    /// Path of the page that a registry shows.
+    pub readme: Option<String>,
+    /// Words by which a registry finds it.
+    pub keywords: Vec<String>,
+    /// The registry's categories.
+    pub categories: Vec<String>,
+    /// The oldest Rust that builds it.
+    pub rust_version: Option<String>,
+    /// Registries that may have it: none of them if empty, any without a list.
+    pub publish: Option<Vec<String>>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
     /// Its dependencies.

@@ -6,6 +6,7 @@
 //!   no unfinished work is left.
 //! * `names`, `used`: crates that are named exist; dependencies are used.
 //! * `citations`: what is cited can be found from here.
+//! * `growing`: public configurations, events and errors are open to new fields and cases.
 //! * `english`: comments are in plain English, crate by crate.
 //! * `circles`: no two modules of a folder import each other.
 //! * `text`: paths of one machine, tabs, stray blanks.
@@ -21,6 +22,7 @@ mod circles;
 mod citations;
 mod crates;
 mod english;
+mod growing;
 mod licence;
 mod links;
 mod made;
@@ -98,6 +100,7 @@ pub fn check() -> Result<usize> {
     used::check(&metadata, &files, &mut findings);
     circles::check(&rules, &files, &mut findings);
     citations::check(&files, &mut findings);
+    growing::check(&files, &mut findings);
     english::check(&rules, &files, &mut findings);
     ratchet::check(&ratchet::load()?, &files, &mut findings);
     let mut findings = excepted(&rules, findings);

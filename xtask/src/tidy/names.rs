@@ -37,11 +37,9 @@ mod tests {
         let package = |name: &&str| Package {
             name: format!("baton-{name}"),
             id: (*name).into(),
-            license: None,
-            description: None,
             manifest_path: format!("/x/crates/{name}/Cargo.toml"),
             dependencies: vec![],
-            targets: vec![],
+            ..Package::default()
         };
         let metadata = Metadata {
             packages: existing.iter().map(package).collect(),

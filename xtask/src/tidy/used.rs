@@ -105,11 +105,10 @@ mod tests {
         let package = |name: &str, dependencies| Package {
             name: name.into(),
             id: name.into(),
-            license: None,
-            description: None,
             manifest_path: format!("/x/crates/{name}/Cargo.toml"),
             dependencies,
             targets: vec![Target { name: name.into(), kind: vec!["lib".into()] }],
+            ..Package::default()
         };
         let dependency =
             Dependency { name: "some-crate".into(), kind: kind.map(str::to_owned), rename: rename.map(str::to_owned) };

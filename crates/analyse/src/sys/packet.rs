@@ -47,7 +47,7 @@ pub struct Received {
     pub vlan: Option<[u8; 4]>,
 }
 
-/// The socket.
+/// A packet socket (`packet(7)`) that receives the frames of one interface.
 pub struct PacketSocket(OwnedFd);
 
 /// Room for control messages, aligned for their headers.

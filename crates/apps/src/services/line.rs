@@ -17,7 +17,7 @@ pub enum Line {
     Stats {
         /// Time since the start, in seconds.
         seconds: f64,
-        /// The counters.
+        /// Counters of the service since it started.
         #[serde(flatten)]
         stats: Stats,
     },

@@ -42,7 +42,7 @@ impl Default for Message {
 /// A service and the port that it listens on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Spec {
-    /// The service.
+    /// Which service it is.
     pub kind: Kind,
     /// TCP port.
     pub port: u16,

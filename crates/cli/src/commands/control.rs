@@ -168,7 +168,7 @@ pub fn upgrade(args: &Plain) -> anyhow::Result<()> {
 }
 
 fn say(what: &str, tally: Tally) -> anyhow::Result<()> {
-    let Tally { count, failed, pause_us } = tally;
+    let Tally { count, failed, pause_us, .. } = tally;
     writeln!(std::io::stdout(), "{} {what}, {failed} failed; the longest pause was {pause_us} µs", count - failed)?;
     Ok(())
 }

@@ -7,12 +7,13 @@ use baton_apps::net::engine::EngineNet;
 use baton_apps::net::kernel::KernelNet;
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::endpoint::Cidr;
-use baton_engine::engine::COALESCE;
+use baton_engine::tuning::EngineTuning;
 use baton_port::capture::wall_clock_ns;
 use baton_port::{AnyPort, Capture, Captured, Faults, Faulty, OpenError, PortSpec};
 use baton_socket::host::HostConfig;
 use baton_tcp::config::{Acks, Congestion};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Default limit of connections open at once on kernel sockets.
@@ -20,6 +21,9 @@ const KERNEL_CONNECTIONS: u32 = 65_536;
 
 /// Queue pairs reserved for listeners, which use one each.
 const LISTENERS: u32 = 64;
+
+/// Range of `--coalesce`.
+const COALESCE: RangeInclusive<i64> = *EngineTuning::COALESCE.start() as i64..=*EngineTuning::COALESCE.end() as i64;
 
 /// Entries of an engine's table for each open connection: connections that are half-open or in
 /// TIME-WAIT need entries too.
@@ -65,7 +69,7 @@ pub struct StackArgs {
     pub cc: CongestionArg,
 
     /// Most segments that arrive together and are handled as one; 1 turns coalescing off
-    #[arg(long, default_value_t = COALESCE, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    #[arg(long, default_value_t = EngineTuning::default().coalesce, value_name = "N", value_parser = clap::value_parser!(u16).range(COALESCE))]
     pub coalesce: u16,
 
     /// How often coalesced segments are acknowledged
@@ -210,7 +214,7 @@ fn open_error(error: OpenError) -> anyhow::Error {
         OpenError::Busy { device, remedy } => usage(format!("{device}: in use by another program"), remedy),
         OpenError::Missing { device, remedy } => usage(format!("{device}: not found"), remedy),
         OpenError::Unsuitable { device, what, remedy } => usage(format!("{device}: {what}"), remedy),
-        OpenError::System { .. } => usage(error.to_string(), "run 'baton doctor' to see what this machine supports"),
+        error => usage(error.to_string(), "run 'baton doctor' to see what this machine supports"),
     }
 }
 

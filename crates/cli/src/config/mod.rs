@@ -18,7 +18,7 @@ pub use access::{Access, Id, Names};
 pub use error::ConfigError;
 
 use baton_consumer::consumer::ConsumerConfig;
-use baton_engine::engine::COALESCE;
+use baton_engine::tuning::EngineTuning;
 use baton_kernel::{Rules, steer};
 use baton_policy::rules::Policy;
 use baton_tcp::config::{Acks, Congestion};
@@ -148,15 +148,24 @@ pub struct Engine {
 
 impl Default for Engine {
     fn default() -> Engine {
+        let EngineTuning { connections, congestion, coalesce, acks } = EngineTuning::default();
         Engine {
             user: Id::Name("nobody".to_owned()),
-            connections: 16_384,
-            congestion: Congestion::Cubic,
-            coalesce: COALESCE,
-            acks: Acks::PerRun,
+            connections,
+            congestion,
+            coalesce,
+            acks,
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),
         }
+    }
+}
+
+impl Engine {
+    /// The keys that engines themselves follow.
+    pub fn tuning(&self) -> EngineTuning {
+        let Engine { connections, congestion, coalesce, acks, .. } = *self;
+        EngineTuning { connections, congestion, coalesce, acks }
     }
 }
 
@@ -191,13 +200,8 @@ impl Memory {
     /// Sizes of a program's region: two buffers per connection, so that no connection waits for
     /// another to release one.
     pub fn consumer(&self) -> ConsumerConfig {
-        ConsumerConfig {
-            stream_buffer: self.stream_buffer,
-            stream_buffers: 2 * self.connections,
-            large_buffer: self.large_buffer,
-            large_buffers: self.large_buffers,
-            connections: self.connections,
-        }
+        let small = (self.stream_buffer, 2 * self.connections);
+        ConsumerConfig::new(self.connections, small, (self.large_buffer, self.large_buffers))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Parses values: sizes, times, modes, names. An error is one sentence, and its remedy follows
 //! after a semicolon.
 
-use baton_engine::engine::COALESCE;
+use baton_engine::tuning::EngineTuning;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_tcp::config::{Acks, Congestion};
@@ -12,8 +12,9 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Range of the limit on connections. The largest needs about 1 GiB, without buffers.
-const CONNECTIONS: RangeInclusive<u32> = 1..=1 << 20;
+/// Range of the limit on connections: half of what an engine can have, because the engine inside a
+/// program has room for twice as many as the program.
+const CONNECTIONS: RangeInclusive<u32> = 1..=*EngineTuning::CONNECTIONS.end() / 2;
 /// Longest time that a move may wait.
 const DRAIN_MAX: Duration = Duration::from_secs(60);
 /// Range of `patience`. The broker asks an engine once per second, so it must be longer.
@@ -78,7 +79,8 @@ pub(super) fn acks<'de, D: Deserializer<'de>>(from: D) -> Result<Acks, D::Error>
 }
 
 pub(super) fn coalesce<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {
-    number(from, 1..=COALESCE.into()).map(|limit| limit as u16)
+    let (least, most) = EngineTuning::COALESCE.into_inner();
+    number(from, least.into()..=most.into()).map(|limit| limit as u16)
 }
 
 pub(super) fn interfaces<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {

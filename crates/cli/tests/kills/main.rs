@@ -26,6 +26,7 @@ mod peers;
 mod program;
 mod rig;
 mod upgrade;
+mod witness;
 mod words;
 
 /// Not a test: the other tests start this as a program.

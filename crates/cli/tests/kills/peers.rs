@@ -49,6 +49,11 @@ impl Peers {
         self.groups.lock().expect("the peers' thread has panicked, see above")
     }
 
+    /// Ends the thread that serves the connections.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     /// Adds the connections of a program, in its order.
     pub fn add(&self, program: usize, streams: Vec<TcpStream>, roles: bool) {
         let peer = |(at, stream): (usize, TcpStream)| {
@@ -138,7 +143,7 @@ impl Peers {
 
 impl Drop for Peers {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop();
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -3,6 +3,7 @@
 use crate::census::{self, Growth, Kernel, Process};
 use crate::peers::Peers;
 use crate::program::{TURN, VARIABLE, answer_in, sorted};
+use crate::witness::Witness;
 use crate::words::{Answer, Order, Report, Start, monotonic_ns};
 use baton_client::Service;
 use baton_ipc::message::Selector;
@@ -29,6 +30,9 @@ pub const GUARDIAN: [&str; 2] = ["service", "guardian"];
 /// Slack for memory: the broker keeps what a connection brought along until its next check, five
 /// times per second, and 1,000 connections move at once here.
 const REST: Duration = Duration::from_millis(300);
+
+/// Lines of the service's log that a failure shows.
+const LAST_LINES: usize = 20;
 
 /// Makes the allocator return freed memory at once, so that a process's size shows what it uses.
 const FRUGAL: [(&str, &str); 2] = [("MALLOC_MMAP_THRESHOLD_", "8192"), ("MALLOC_TRIM_THRESHOLD_", "0")];
@@ -101,6 +105,7 @@ pub struct Rig {
     pub programs: BTreeMap<usize, Program>,
     pub peers: Peers,
     pub growth: Growth,
+    pub witness: Witness,
     next: usize,
     service: Running,
     listeners: [TcpListener; 2],
@@ -154,6 +159,7 @@ impl Rig {
             programs: BTreeMap::new(),
             peers: Peers::start(plan.seed),
             growth: Growth::default(),
+            witness: Witness::start(),
             next: 0,
             service,
             listeners,
@@ -298,6 +304,7 @@ impl Rig {
     /// Makes programs and peers record the progress after `happen`. With `home`, they also expect
     /// every connection to return to the kernel.
     pub fn watch(&mut self, home: bool, happen: impl FnOnce()) {
+        self.witness.mark();
         let since_ns = monotonic_ns();
         self.programs.values_mut().for_each(|program| program.tell(&Order::Watch { since_ns, home }));
         happen();
@@ -361,10 +368,16 @@ impl Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         if thread::panicking() {
-            let log = fs::read_to_string(self.directory.path().join("log"));
-            eprintln!("the service said: {}", log.unwrap_or_default());
-            let entries = Service::connect(self.socket()).and_then(|service| service.list());
-            entries.unwrap_or_default().iter().for_each(|entry| eprintln!("{entry:?}"));
+            // The ends of the connections are no failures of their own.
+            self.peers.stop();
+            let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            let skip = log.lines().count().saturating_sub(LAST_LINES);
+            eprintln!("the service's last words:");
+            log.lines().skip(skip).for_each(|line| eprintln!("{line}"));
+            let entries = Service::connect(self.socket()).and_then(|service| service.list()).unwrap_or_default();
+            let mut places = BTreeMap::<_, u64>::new();
+            entries.into_iter().for_each(|entry| *places.entry((entry.place, entry.why)).or_default() += 1);
+            eprintln!("where its connections are, and why: {places:?}");
         }
         self.programs.clear();
     }

@@ -25,7 +25,7 @@ impl Rough {
     /// Puts one between two namespaces, or within one: both ends' devices, which are up.
     pub fn new(ends: [(&Netns, &str); 2]) -> Rough {
         let mut ends = ends.map(|(namespace, device)| {
-            let options = TapOptions { vnet_hdr: false, merge: false };
+            let options = TapOptions::new().vnet_hdr(false).merge(false);
             let tap = namespace.enter(|| Tap::open(device, options).unwrap());
             namespace.run(&format!("ip link set {device} up"));
             Faulty::new(tap, Some(FAULTS))

@@ -15,8 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Sizes of a small consumer.
-const SMALL: ConsumerConfig =
-    ConsumerConfig { stream_buffer: 4096, stream_buffers: 4, large_buffer: 4096, large_buffers: 0, connections: 2 };
+const SMALL: ConsumerConfig = ConsumerConfig::new(2, (4096, 4), (4096, 0));
 
 /// Runs a program that is connected to a scripted broker.
 fn play(run: impl FnOnce(&Service, &Played)) {
@@ -92,8 +91,8 @@ fn pair() -> (UnixStream, UnixStream) {
 
 #[test]
 fn memory_of_invalid_sizes_is_refused() {
-    let none = ConsumerConfig { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, ..SMALL };
-    let odd = ConsumerConfig { stream_buffer: 3000, ..SMALL };
+    let none = ConsumerConfig::new(2, (0, 0), (0, 0));
+    let odd = ConsumerConfig::new(2, (3000, 4), (4096, 0));
     let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
     for (sizes, config) in [(Sizes::of(&none), none), (Sizes::of(&odd), odd), (huge, SMALL)] {
         play(|service, broker| {
@@ -111,7 +110,7 @@ fn memory_of_invalid_sizes_is_refused() {
 
 #[test]
 fn a_socket_is_left_alone_if_no_buffers_are_free_for_its_queues() {
-    let one = ConsumerConfig { large_buffer: 16_384, large_buffers: 1, ..SMALL };
+    let one = ConsumerConfig::new(2, (4096, 4), (16_384, 1));
     let socket = |unread: usize| {
         let (ours, mut peer) = pair();
         peer.write_all(&vec![1; unread]).unwrap();

@@ -5,6 +5,7 @@ use baton_engine::region::Layout;
 
 /// Sizes of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ConsumerConfig {
     /// Size of a stream buffer in bytes, a power of two. Each direction of a connection that moves
     /// data has one.
@@ -46,6 +47,18 @@ impl ConsumerConfig {
         let stream_buffer = (1 << share.max(1).ilog2()).clamp(STREAM_BUFFER.0, STREAM_BUFFER.1) as u32;
         let (large_buffer, large_buffers) = LARGE_BUFFERS;
         ConsumerConfig { stream_buffer, stream_buffers, large_buffer, large_buffers, connections }
+    }
+
+    /// Returns these sizes. Of stream buffers, the first number is the size in bytes, the second how
+    /// many there are.
+    pub const fn new(connections: u32, small: (u32, u32), large: (u32, u32)) -> ConsumerConfig {
+        ConsumerConfig {
+            stream_buffer: small.0,
+            stream_buffers: small.1,
+            large_buffer: large.0,
+            large_buffers: large.1,
+            connections,
+        }
     }
 
     pub(super) fn pool_sizes(&self) -> PoolSizes {

@@ -34,7 +34,7 @@ impl Source for &[u8] {
 /// A piece of a file. Only bytes in the page cache are written, so nobody waits for a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct FilePiece<'a> {
-    /// The file.
+    /// The file to read from.
     pub file: BorrowedFd<'a>,
     /// Offset of its first byte in the file.
     pub at: u64,

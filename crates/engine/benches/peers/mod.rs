@@ -187,7 +187,7 @@ impl Wire {
 
 impl FrameIo for Wire {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { mtu: 1500, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false }
+        Capabilities::new(1500)
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {

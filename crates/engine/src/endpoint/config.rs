@@ -62,10 +62,12 @@ impl FromStr for Cidr {
 /// Text that is not an address with a prefix length.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an address with a prefix length, such as 10.77.0.2/24 or fd00::2/64")]
+#[non_exhaustive]
 pub struct CidrError(pub String);
 
 /// One interface of an endpoint.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct InterfaceConfig {
     /// Our link address; meaningless without `ethernet`.
     pub mac: [u8; 6],

@@ -19,7 +19,7 @@ const TTL: u8 = 64;
 pub(super) struct Arrival<'a> {
     /// The frame's link header, if the port has any.
     pub(super) link: Option<&'a eth::Header>,
-    /// The sender.
+    /// Address of the sender.
     pub(super) src: Addr,
     /// The destination: us, or a multicast group.
     pub(super) dst: Addr,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 /// A request that was not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RequestError {
     /// The ring is full, or as many answers as it has entries are outstanding:
     /// take completions out and try again.
@@ -22,8 +23,17 @@ pub enum RequestError {
     Full,
 }
 
+impl From<RequestError> for std::io::Error {
+    fn from(error: RequestError) -> std::io::Error {
+        match error {
+            RequestError::Full => std::io::ErrorKind::WouldBlock.into(),
+        }
+    }
+}
+
 /// An extent that was not posted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// `in_use` extents are still needed and the queue holds no more.
     #[error("the queue is full")]

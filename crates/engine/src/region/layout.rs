@@ -76,6 +76,7 @@ pub struct Layout {
 
 /// An invalid layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum LayoutError {
     /// `qps` is 0 or more than [`MAX_QPS`].
     #[error("a region holds 1 to {MAX_QPS} queue pairs, not {0}")]

@@ -215,23 +215,23 @@ pub enum Request {
     },
     /// Stop listening and give the queue pair back (RELEASED follows).
     Unlisten {
-        /// The listener.
+        /// The listener's queue pair.
         qp: u32,
     },
     /// Send a FIN after the posted bytes.
     Shutdown {
-        /// The connection.
+        /// The connection's queue pair.
         qp: u32,
     },
     /// Close in form and give the queue pair back: RELEASED follows once what
     /// was posted to send is acknowledged, or given up.
     Close {
-        /// The connection.
+        /// The connection's queue pair.
         qp: u32,
     },
     /// Reset the connection and give the queue pair back (RELEASED follows).
     Abort {
-        /// The connection.
+        /// The connection's queue pair.
         qp: u32,
     },
     /// Set an option. Answered by `Done` or `Failed`.
@@ -242,7 +242,7 @@ pub enum Request {
         qp: u32,
         /// Which option, in the engine's terms.
         option: u32,
-        /// Its value.
+        /// The option's new value.
         value: u64,
     },
     /// Write what is known of a connection into the data area. Answered by
@@ -250,7 +250,7 @@ pub enum Request {
     Info {
         /// Comes back in the answer.
         token: u64,
-        /// The connection.
+        /// The connection's queue pair.
         qp: u32,
         /// Where to, counted from the start of the data area.
         offset: u64,
@@ -267,7 +267,7 @@ pub enum Request {
     Unpost {
         /// Comes back in the answer.
         token: u64,
-        /// The connection.
+        /// The connection's queue pair.
         qp: u32,
     },
 }

@@ -48,7 +48,7 @@ pub enum Event {
     },
     /// Addresses of the [`Event::Segment`] or [`Event::Connect`] that follows.
     Tuple {
-        /// The addresses.
+        /// Addresses and ports of the connection.
         tuple: Tuple,
         /// Orders that the Streamer had carried out, as its end of the ring counts them: it
         /// cannot know a connection that a later order opened.
@@ -56,50 +56,50 @@ pub enum Event {
     },
     /// Bytes went to the port.
     Transmitted {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// The range that was sent.
         sent: Transmitted,
     },
     /// The consumer's posted buffers now reach this sequence number.
     Posted {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// Just past the last posted byte.
         right_edge: Seq,
     },
     /// The consumer has its buffers back: none is posted.
     Unposted {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// Data waits, the limit lets none of it out, and nothing is in flight.
     Blocked {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// Bytes that wait.
         queued: u32,
     },
     /// An ICMP error about a segment of ours (RFC 9293 §3.9.2.2).
     Icmp {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// What the error says.
         error: baton_tcp::icmp::IcmpError,
     },
     /// The slot of a released connection is free again: no event of it follows.
     Released {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// A connection reached ESTABLISHED and no queue pair was free for it.
     NoQueuePair {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// A consumer wants a connection; the tuple came before.
     Connect {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// The queue pair for it.
         qp: u32,
@@ -134,22 +134,22 @@ pub enum Event {
     },
     /// A connection is about to leave: no event of it follows until `Resume`.
     Suspend {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// A suspended connection stays after all.
     Resume {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// A suspended connection has moved to another stack.
     LetGo {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// A consumer wants to listen at the local half of the tuple before.
     Listen {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// The queue pair for it.
         qp: u32,
@@ -162,14 +162,14 @@ pub enum Event {
     },
     /// A consumer no longer listens.
     Unlisten {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
     /// A consumer's request for one of its connections.
     Consumer {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// What it wants.
         wish: Wish,

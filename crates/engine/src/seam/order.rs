@@ -21,7 +21,7 @@ pub const WRITE_BYTES: usize = 40;
 pub enum Order {
     /// A decision about one connection.
     Tcp {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// What to do.
         command: Command,
@@ -58,14 +58,14 @@ pub enum Order {
     SuspendOption(baton_tcp::options::SocketOption),
     /// Answer to [`super::event::Event::Suspend`].
     Suspended {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// True: its snapshot came before. False: it cannot leave, or is gone.
         leaves: bool,
     },
     /// A connection's place is free for the SYN that ended its TIME-WAIT.
     Reopened {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// An adoption failed.
@@ -74,23 +74,23 @@ pub enum Order {
         consumer: u16,
         /// The token given with the adoption.
         token: u64,
-        /// The reason.
+        /// Why the engine does not take it.
         why: AdoptError,
         /// Resources that were meant for it and are free again.
         unused: Unused,
     },
     /// Answer a consumer's request.
     Answer {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
-        /// The answer.
+        /// The completion that the consumer reads.
         completion: Completion,
         /// Resources that were meant for the request and are free again.
         unused: Unused,
     },
     /// A listener exists; its local address came before.
     Listening {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
@@ -99,20 +99,20 @@ pub enum Order {
     },
     /// A listener is gone: its queue pair goes back.
     Unlistened {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// The listener's queue pair.
         qp: u32,
     },
     /// Write bytes to a consumer's data area.
     Write {
-        /// The consumer.
+        /// Number of the consumer's region.
         consumer: u16,
         /// Byte offset in the data area.
         offset: u64,
         /// How many of `bytes` count.
         len: u8,
-        /// The bytes.
+        /// The bytes to write, of which the first `len` count.
         bytes: [u8; WRITE_BYTES],
     },
 }

@@ -184,7 +184,7 @@ pub struct Flow {
     pub last_ack: Seq,
     /// See [`bits`].
     pub bits: u32,
-    /// The consumer.
+    /// Number of the consumer's region.
     pub consumer: u16,
     /// Shift for windows that we send.
     pub rcv_wscale: WindowScale,

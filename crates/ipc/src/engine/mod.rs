@@ -8,6 +8,7 @@
 
 mod orders;
 
+use super::begin::Begin;
 use super::channel::Channel;
 use super::order::{Order, Report};
 use baton_consumer::memory::SharedLedger;
@@ -20,7 +21,6 @@ use baton_engine::streamer::{ConsumerId, Moved, SuspendError};
 use baton_journal::{Kind, Level, tell};
 use baton_port::SteeredPort;
 use baton_port::wait::{WaitSet, Waitable};
-use baton_tcp::config::{Acks, Congestion};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use rustix::time::{ClockId, clock_gettime};
@@ -43,25 +43,6 @@ const TURNS_A_LOOK: u32 = 8;
 pub fn monotonic() -> u64 {
     let time = clock_gettime(ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-}
-
-/// Configuration of an engine from [`Order::Start`], without its device.
-#[derive(Clone, Copy, Debug)]
-pub struct Begin {
-    /// MTU of the interface, in bytes.
-    pub mtu: u16,
-    /// The interface's link address.
-    pub mac: [u8; 6],
-    /// Most connections.
-    pub connections: u32,
-    /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
-    pub base: u64,
-    /// Congestion control of its connections.
-    pub congestion: Congestion,
-    /// Most segments that are coalesced into one.
-    pub coalesce: u16,
-    /// How it acknowledges coalesced segments.
-    pub acks: Acks,
 }
 
 struct Attached {
@@ -102,12 +83,9 @@ impl Runner {
     /// Makes an engine on `port` that publishes to `ledger` and takes orders from `control`.
     pub fn new(control: Channel, begin: &Begin, ledger: &SharedLedger, port: SteeredPort) -> Runner {
         let interface = InterfaceConfig::guest(begin.mac, begin.mtu);
-        let mut config = EngineConfig::new(interface, random_secret());
-        config.tcp.congestion = begin.congestion;
-        (config.coalesce, config.tcp.acks) = (begin.coalesce, begin.acks);
+        let mut config = EngineConfig::tuned(interface, random_secret(), &begin.tuning);
         // Every connection here came from the kernel and can return there for urgent data.
         config.tcp.refuse_urgent = true;
-        config.max_connections = begin.connections.next_power_of_two();
         let mut engine = Engine::new(&config, port.capabilities());
         engine.streamer().publish_to(ledger.ledger().clone());
         Runner {

@@ -44,7 +44,7 @@ pub(crate) trait Sets {
 pub struct Hit {
     /// The table's family and name, as nft writes them.
     pub table: String,
-    /// The chain.
+    /// Name of the chain that the rule is in.
     pub chain: String,
     /// What the rule does.
     pub what: String,

@@ -100,14 +100,14 @@ pub enum Change {
     LinkGone(u32),
     /// A followed connection has another route.
     Way {
-        /// The connection.
+        /// Addresses and ports of the connection.
         tuple: Tuple,
         /// The new route.
         way: Way,
     },
     /// A followed connection would be refused now, so it has to come home. It is still followed.
     Refused {
-        /// The connection.
+        /// Addresses and ports of the connection.
         tuple: Tuple,
         /// The reason. [`Refusal::NotSteerable`] means that its route or its address is gone.
         why: Refusal,

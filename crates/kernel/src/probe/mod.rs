@@ -34,7 +34,7 @@ pub enum Outcome {
 pub struct Verdict {
     /// A short name, which never changes.
     pub name: &'static str,
-    /// The belief.
+    /// The behaviour that Baton relies on, as a sentence.
     pub believed: &'static str,
     /// Connections cannot be moved if the belief does not hold.
     pub needed: bool,

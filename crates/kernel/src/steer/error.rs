@@ -8,6 +8,7 @@ use baton_port::error::chain;
 
 /// Why steering failed. The message ends with the remedy.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SteerError {
     /// The build had no clang.
     #[error("built without the steering programs: install clang and build again")]

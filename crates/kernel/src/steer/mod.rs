@@ -54,7 +54,7 @@ use std::os::fd::OwnedFd;
 use aya::Ebpf;
 use aya::programs::links::FdLink;
 use baton_port::tap::{Tap, TapOptions};
-use baton_port::xdp::{CopyMode, driver_features};
+use baton_port::xdp::driver_features;
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
 pub use arrive::Arrivals;
@@ -251,7 +251,7 @@ impl Steering {
 
     /// A device, its guard, and the MTU of the interface.
     fn open_tap(&mut self, number: u32) -> Result<(Tap, FdLink, u16), SteerError> {
-        let tap = Tap::open("baton%d", TapOptions { vnet_hdr: true, merge: false })?;
+        let tap = Tap::open("baton%d", TapOptions::new().merge(false))?;
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
         link::set_tx_queue_len(&name, WAITING).map_err(explain)?;
@@ -268,7 +268,7 @@ impl Steering {
     }
 
     fn open_sockets(&mut self, driver: bool) -> Result<SteeredPort, SteerError> {
-        let options = XdpOptions { generic: !driver, copy: CopyMode::Auto, queues: None };
+        let options = XdpOptions::new().generic(!driver);
         let port = XdpPort::open_sockets(&self.interface, options)?;
         for (queue, socket) in (0..).zip(port.sockets()) {
             self.maps.set_socket(queue, &socket)?;

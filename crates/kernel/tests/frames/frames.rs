@@ -86,7 +86,7 @@ pub fn send<P: FrameIo>(port: &mut P, frame: &[u8]) {
 pub fn scene() -> (Netns, Tap, [u8; 6]) {
     let netns = Netns::new("steer");
     let (tap, address) = netns.enter(|| {
-        let tap = Tap::open("wire", TapOptions { vnet_hdr: false, merge: false }).unwrap();
+        let tap = Tap::open("wire", TapOptions::new().vnet_hdr(false).merge(false)).unwrap();
         std::fs::write("/proc/sys/net/ipv6/conf/wire/disable_ipv6", "1").unwrap();
         link::set_up("wire").unwrap();
         (tap, link::address("wire").unwrap())

@@ -26,7 +26,7 @@ impl Pair {
     /// # Errors
     /// If an engine cannot be made.
     pub fn new(offloads: bool) -> anyhow::Result<Pair> {
-        let options = MemoryOptions { checksum_offload: offloads, gso: offloads, ..MemoryOptions::default() };
+        let options = MemoryOptions::new().checksum_offload(offloads).gso(offloads);
         let (near, far) = MemoryPort::pair(options);
         let engine = |address: &str, port| -> anyhow::Result<EngineNet<MemoryPort>> {
             Ok(EngineNet::new(&HostConfig::new(address.parse()?), port, false)?)

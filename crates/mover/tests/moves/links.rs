@@ -116,7 +116,7 @@ fn connections_outlive_their_interface() {
                 let events = std::iter::from_fn(|| world.mover.next_event());
                 homeless.extend(events.filter_map(|event| match event {
                     MoverEvent::Homeless(name) => Some(name),
-                    MoverEvent::Ready(_) => None,
+                    _ => None,
                 }));
                 homeless.len() == 2
             });

@@ -157,7 +157,7 @@ fn drain(port: &mut impl FrameIo) {
 fn bridged(netns: &Netns, names: [&str; 2], vnet_hdr: bool) -> (Tap, Tap) {
     let bridge = format!("br{}", names[0]);
     netns.run(&format!("ip link add {bridge} type bridge mcast_snooping 0"));
-    let open = |name| netns.enter(|| Tap::open(name, TapOptions { vnet_hdr, merge: false }).expect("TAP"));
+    let open = |name| netns.enter(|| Tap::open(name, TapOptions::new().vnet_hdr(vnet_hdr).merge(false)).expect("TAP"));
     let (mut from, mut to) = (open(names[0]), open(names[1]));
     for name in names {
         netns.run(&format!("ip link set {name} master {bridge} addrgenmode none txqueuelen 1000"));

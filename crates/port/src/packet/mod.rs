@@ -145,7 +145,7 @@ impl PacketPort {
     }
 
     fn error(&self, what: &str, source: io::Error) -> PortError {
-        PortError { what: format!("packet:{}: {what}", self.interface), source }
+        PortError::new(format!("packet:{}: {what}", self.interface), source)
     }
 
     /// Looks at up to `limit` slots: where their frames lie, and how many slots that are.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys::xsk::Map;
 
-/// The ring.
+/// A receive ring of a packet socket (`TPACKET_V2`), mapped into this process.
 pub struct PacketRing {
     map: Map,
     slot_len: usize,

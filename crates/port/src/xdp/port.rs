@@ -24,6 +24,7 @@ const TX_FRAMES: u32 = 512;
 
 /// How frames get from the driver into packet memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum CopyMode {
     /// Zero-copy if the driver can, else by copy.
     #[default]
@@ -35,7 +36,8 @@ pub enum CopyMode {
 }
 
 /// How an AF_XDP port is opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct XdpOptions {
     /// Use the kernel's generic hook even if the driver has one.
     pub generic: bool,
@@ -46,8 +48,37 @@ pub struct XdpOptions {
     pub queues: Option<u32>,
 }
 
+impl Default for XdpOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl XdpOptions {
+    /// The defaults: the best mode that the driver has, on all queues.
+    pub const fn new() -> Self {
+        Self { generic: false, copy: CopyMode::Auto, queues: None }
+    }
+
+    /// Sets whether the kernel's generic hook is used even if the driver has one.
+    pub const fn generic(self, generic: bool) -> Self {
+        Self { generic, ..self }
+    }
+
+    /// Sets how frames get into packet memory.
+    pub const fn copy(self, copy: CopyMode) -> Self {
+        Self { copy, ..self }
+    }
+
+    /// Sets the number of receive queues to serve; `None` for all of them.
+    pub const fn queues(self, queues: Option<u32>) -> Self {
+        Self { queues, ..self }
+    }
+}
+
 /// The mode that a port obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct XdpMode {
     /// The program runs in the driver; else in the generic hook.
     pub driver: bool,
@@ -59,6 +90,7 @@ pub struct XdpMode {
 
 /// Frames by what became of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct XdpCounters {
     /// The program's counts; zeroes if it belongs to another process.
     pub program: ProgramCounters,
@@ -170,7 +202,7 @@ impl XdpPort {
     }
 
     fn error(&self, what: &str, source: io::Error) -> PortError {
-        PortError { what: format!("xdp:{}: {what}", self.interface), source }
+        PortError::new(format!("xdp:{}: {what}", self.interface), source)
     }
 }
 
@@ -227,7 +259,7 @@ fn bind(
 
 impl FrameIo for XdpPort {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { mtu: self.mtu, ethernet: true, tx_checksum: false, tx_gso_max: 0, tx_gather: false }
+        Capabilities::new(self.mtu)
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {

@@ -15,6 +15,7 @@ pub const QUEUES_MAX: u32 = 64;
 
 /// Why the program is not in place.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ProgramSetupError {
     /// Built without clang.
     #[error("built without the XDP program")]

@@ -88,7 +88,7 @@ pub struct Socket {
 
 /// A step of opening a socket that failed.
 pub struct StepError {
-    /// The step.
+    /// The step that failed, as a phrase.
     pub what: &'static str,
     /// The operating system's answer.
     pub source: io::Error,

@@ -1,8 +1,9 @@
 //! What people ask for: lists, moves of many connections, a stop, new engines.
 
 use super::Broker;
-use super::connection::{Connection, Goal, State};
+use super::connection::Connection;
 use super::engine_slot::EngineSlot;
+use super::state::{Goal, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Reply, Selector};
 use baton_policy::Reason;
@@ -21,8 +22,14 @@ enum Then {
     Return(Vec<u64>),
 }
 
-/// Who asked: a program, and the number of its request.
-type Asker = (u32, u64);
+/// Who asked.
+#[derive(Clone, Copy)]
+pub(super) struct Asker {
+    /// The program.
+    pub client: u32,
+    /// The number of its request.
+    pub ask: u64,
+}
 
 /// A set of moves that somebody waits for.
 pub(super) struct Job {
@@ -41,17 +48,14 @@ impl Broker {
         let Some(program) = self.clients.get(&client) else { return Vec::new() };
         let all = program.uid == 0 || program.uid == geteuid().as_raw();
         let mine = |uid: u32| all || uid == program.uid;
-        let connections = self
-            .connections
-            .values()
-            .filter(|connection| mine(connection.program.1) && which.matches(&connection.tuple));
-        connections.map(|connection| connection.id).collect()
+        self.connections.ids(|connection| mine(connection.program.1) && which.matches(&connection.tuple()))
     }
 
     pub(super) fn list(&mut self, client: u32, ask: u64) {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
-            let entry = self.connections[id].entry(&self.slots);
+            let Some(connection) = self.connections.known(*id) else { continue };
+            let entry = connection.entry(&self.slots);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
         let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };
@@ -59,66 +63,67 @@ impl Broker {
     }
 
     pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
-        let visible = self.visible(asker.0, which);
+        let visible = self.visible(asker.client, which);
         self.log_asked(Some(asker), &format!("{} connections are to go to the engine", visible.len()));
-        self.fetch(Some(asker), visible, 0, Then::Answer);
+        self.prepare_all(Some(asker), visible, 0, Then::Answer);
     }
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
-        let visible = self.visible(asker.0, which);
+        let visible = self.visible(asker.client, which);
         self.log_asked(Some(asker), &format!("{} connections are to come home", visible.len()));
         for id in &visible {
             // Somebody wants it at home, so it must not return to the engine by itself.
-            self.connections.get_mut(id).expect("it was listed").returns = None;
+            if let Some(connection) = self.connections.known_mut(*id) {
+                connection.returns = None;
+            }
         }
-        self.send_home(Some(asker), visible, Then::Answer, Reason::AskedFor);
+        self.evict_all(Some(asker), visible, Then::Answer, Reason::AskedFor);
     }
 
     /// Returns every connection to the kernel, then stops.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.log_asked(asker, "the service is to end");
         self.stopping = true;
-        let all: Vec<u64> = self.connections.keys().copied().collect();
-        for id in &all {
-            if self.connections.get(id).is_some_and(|connection| connection.state == State::Preparing) {
-                self.stays(*id, StayReason::new(Reason::Stopping, "the service is stopping"));
-            }
+        for id in self.connections.ids(|connection| matches!(connection.state, State::Preparing(_))) {
+            self.stays_in_kernel(id, StayReason::new(Reason::Stopping, "the service is stopping"));
         }
-        self.send_home(asker, all, Then::Stop, Reason::Stop);
+        let all = self.connections.ids(|_| true);
+        self.evict_all(asker, all, Then::Stop, Reason::Stop);
     }
 
     /// Returns every connection to the kernel, restarts the engines, and moves the connections to
     /// them.
     pub(super) fn replace_engines(&mut self, asker: Option<Asker>, why: Reason) {
         self.log_asked(asker, "new engines are to take over");
-        let all = self.connections.keys().copied().collect();
-        self.send_home(asker, all, Then::Restart, why);
+        let all = self.connections.ids(|_| true);
+        self.evict_all(asker, all, Then::Restart, why);
     }
 
-    fn send_home(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
+    fn evict_all(&mut self, asker: Option<Asker>, which: Vec<u64>, then: Then, why: Reason) {
         // In the kernel, or about to leave it.
-        let here = |connection: &Connection| matches!(connection.state, State::Kernel | State::Preparing);
-        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| !here(connection));
+        let here = |connection: &Connection| matches!(connection.state, State::Kernel(_) | State::Preparing(_));
+        let there = |id: &u64| self.connections.get(*id).is_some_and(|connection| !here(connection));
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us: 0, then });
-        waiting.into_iter().for_each(|id| self.leave(id, Goal::Home, why));
+        waiting.into_iter().for_each(|id| self.evict(id, Goal::Home, why));
         self.finish_jobs();
     }
 
     /// Moves connections to the engine again, where their programs allow it.
-    pub(super) fn fetch_back(&mut self, which: Vec<u64>) {
+    pub(super) fn prepare_again(&mut self, which: Vec<u64>) {
         if !which.is_empty() {
-            self.fetch(None, which, 0, Then::Answer);
+            self.prepare_all(None, which, 0, Then::Answer);
         }
     }
 
-    fn fetch(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
-        let there = |id: &u64| self.connections.get(id).is_some_and(|connection| connection.state == State::Kernel);
+    fn prepare_all(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
+        let is_kernel = |connection: &Connection| matches!(connection.state, State::Kernel(_));
+        let there = |id: &u64| self.connections.get(*id).is_some_and(is_kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
         self.jobs.push(Job { asker, waiting: waiting.clone(), moved: Vec::new(), failed: 0, pause_us, then });
         for id in waiting {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.state = State::Preparing;
+            let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { continue };
+            connection.enter(State::Preparing(kernel));
             let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
         }
@@ -136,7 +141,7 @@ impl Broker {
         if self.jobs.is_empty() {
             return;
         }
-        let pause = self.connections.get(&id).map_or(0, |connection| connection.pause_us);
+        let pause = self.connections.get(id).map_or(0, |connection| connection.pause_us);
         for job in &mut self.jobs {
             if job.waiting.remove(&id) {
                 job.failed += u64::from(!moved);
@@ -154,7 +159,7 @@ impl Broker {
             let job = self.jobs.swap_remove(at);
             match job.then {
                 Then::Answer | Then::Stop => {
-                    let Some((client, ask)) = job.asker else { continue };
+                    let Some(Asker { client, ask }) = job.asker else { continue };
                     let Job { ref moved, failed, pause_us, .. } = job;
                     let done = Reply::Done { ask, count: moved.len() as u64, failed, pause_us };
                     self.tell_client(client, &done, Vec::new());
@@ -180,7 +185,7 @@ impl Broker {
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
             let Then::Return(back) = job.then else { unreachable!("the search matched this variant") };
-            self.fetch(job.asker, back, job.pause_us, Then::Answer);
+            self.prepare_all(job.asker, back, job.pause_us, Then::Answer);
         }
     }
 }

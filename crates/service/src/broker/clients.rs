@@ -1,10 +1,11 @@
 //! Programs: which may connect, and what they send. A program that breaks the protocol is
 //! disconnected and loses only its own connections.
 
-use super::connection::{Goal, State};
+use super::admin::Asker;
+use super::departure::Departure;
 use super::discard::Room;
 use super::engine_slot::EngineSlot;
-use super::home::Departure;
+use super::state::{Goal, State};
 use super::stay_reason::StayReason;
 use super::{Broker, Config};
 use baton_consumer::adoption::LeftBehind;
@@ -253,10 +254,16 @@ impl Broker {
                 Some(fd) => self.adopt(client, seq, fd),
                 None => return Err("an adoption must carry the socket's descriptor".into()),
             },
-            Request::Brought { id, taken } if self.is_at(client, id, State::Bringing) => self.on_brought(id, taken),
-            Request::Ready { id, free } if self.is_at(client, id, State::Preparing) => self.on_ready(id, free),
-            Request::Restore { id } if self.owns(client, id) => self.restore_whole(id),
-            Request::LeftBehind { id, unread, unsent } if self.is_at(client, id, State::Standing) => {
+            Request::Brought { id, taken } if self.is_at(client, id, |state| matches!(state, State::Bringing(_))) => {
+                self.on_brought(id, taken)
+            }
+            Request::Ready { id, free } if self.is_at(client, id, |state| matches!(state, State::Preparing(_))) => {
+                self.on_ready(id, free)
+            }
+            Request::Restore { id } if self.owns(client, id) => self.on_restore(id),
+            Request::LeftBehind { id, unread, unsent }
+                if self.is_at(client, id, |state| matches!(state, State::Standing(_))) =>
+            {
                 let file = self.memory_file(client, fds.next()).map_err(|e| e.to_string())?;
                 let (unread, unsent) = read_two(file, unread, unsent).map_err(|e| e.to_string())?;
                 self.on_left_behind(id, LeftBehind { unsent, unread, shut: false });
@@ -286,12 +293,12 @@ impl Broker {
             | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List { ask } => self.list(client, ask),
-            Request::Events { ask, after, most } => self.show_events((client, ask), after, most),
-            Request::Handoff { ask, which } => self.begin_handoff((client, ask), which),
-            Request::Home { ask, which } => self.begin_home((client, ask), which),
-            Request::Stop { ask } if self.rules(client) => self.begin_stop(Some((client, ask))),
+            Request::Events { ask, after, most } => self.show_events(Asker { client, ask }, after, most),
+            Request::Handoff { ask, which } => self.begin_handoff(Asker { client, ask }, which),
+            Request::Home { ask, which } => self.begin_home(Asker { client, ask }, which),
+            Request::Stop { ask } if self.rules(client) => self.begin_stop(Some(Asker { client, ask })),
             Request::Upgrade { ask } if self.rules(client) => {
-                self.replace_engines(Some((client, ask)), Reason::Upgrade)
+                self.replace_engines(Some(Asker { client, ask }), Reason::Upgrade)
             }
             Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {
@@ -309,7 +316,7 @@ impl Broker {
     /// A program waits for an adoption that it sent to a predecessor. If no connection has this
     /// number, the answer would never come.
     fn on_pending(&mut self, client: u32, seq: u64) {
-        if self.connections.values().all(|connection| (connection.client, connection.seq) != (client, seq)) {
+        if self.connections.of_client(client).all(|connection| connection.adoption != Some(seq)) {
             let text = "the broker died before it answered".to_owned();
             let stays = Reply::Stays { seq, id: 0, code: Reason::BrokerDied.to_string(), text };
             self.tell_client(client, &stays, Vec::new());
@@ -319,8 +326,7 @@ impl Broker {
     /// A program asks for memory for raw queue pairs, which may not exceed what others have.
     fn make_raw(&mut self, client: u32, sizes: RawSizes) -> Result<(), String> {
         let has_memory = |slot: &EngineSlot| slot.memory(client).is_some();
-        let used = self.slots.iter().any(has_memory)
-            || self.connections.values().any(|connection| connection.client == client);
+        let used = self.slots.iter().any(has_memory) || self.connections.of_client(client).next().is_some();
         let most = self.config.consumer.layout();
         if sizes.connections > most.qps || sizes.data_bytes > most.data_bytes {
             let (connections, bytes) = (most.qps, most.data_bytes);
@@ -347,15 +353,15 @@ impl Broker {
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {
-        self.connections.get(&id).is_some_and(|connection| connection.client == client)
+        self.is_at(client, id, |_| true)
     }
 
-    fn is_at(&self, client: u32, id: u64, state: State) -> bool {
-        self.connections.get(&id).is_some_and(|connection| connection.client == client && connection.state == state)
+    fn is_at(&self, client: u32, id: u64, wanted: impl Fn(&State) -> bool) -> bool {
+        self.connections.get(id).is_some_and(|connection| connection.client == client && wanted(&connection.state))
     }
 
     fn is_in_kernel(&self, client: u32, id: u64) -> bool {
-        self.is_at(client, id, State::Kernel) || self.is_at(client, id, State::Preparing)
+        self.is_at(client, id, |state| matches!(state, State::Kernel(_) | State::Preparing(_)))
     }
 
     /// Returns true for root and for the user that the service runs as.
@@ -372,27 +378,21 @@ impl Broker {
         }
         self.checkpoints.forget(record::client(client));
         self.reap_engines_of(client);
-        let left: Vec<u64> = self
-            .connections
-            .values()
-            .filter(|connection| connection.client == client)
-            .map(|connection| connection.id)
-            .collect();
-        for id in left {
-            match self.connections[&id].state {
-                State::Kernel | State::Preparing | State::Holding => self.forget(id),
-                State::Engine => self.leave(id, Goal::Close, Reason::ProgramGone),
-                State::Leaving(_) => {
-                    if let Some(connection) = self.connections.get_mut(&id) {
-                        connection.state = State::Leaving(Goal::Close);
-                    }
+        for id in self.connections.ids(|connection| connection.client == client) {
+            let Some(connection) = self.connections.known_mut(id) else { continue };
+            match &mut connection.state {
+                State::Kernel(_) | State::Preparing(_) | State::Holding(_) => self.forget(id),
+                State::Engine(_) => self.evict(id, Goal::Close, Reason::ProgramGone),
+                State::Leaving(leaving) => {
+                    leaving.goal = Goal::Close;
+                    connection.waited = None;
                 }
-                State::Bringing => {
-                    self.give_back_whole(id, StayReason::new(Reason::ProgramGone, Refusal::NotConnected.to_string()))
+                State::Bringing(_) => {
+                    self.undo_bringing(id, StayReason::new(Reason::ProgramGone, Refusal::NotConnected.to_string()))
                 }
-                State::Standing => self.on_left_behind(id, LeftBehind::default()),
+                State::Standing(_) => self.on_left_behind(id, LeftBehind::default()),
                 // This is handled where they arrive.
-                State::Starting | State::Closing | State::Left { .. } => {}
+                State::Starting(_) | State::Closing(_) | State::Stranded(_) | State::Between => {}
             }
         }
         self.forget_memory(client);
@@ -400,8 +400,7 @@ impl Broker {
 
     /// Forgets the memory of a program that has gone, once no connection needs it.
     pub(super) fn forget_memory(&mut self, client: u32) {
-        if self.clients.contains_key(&client) || self.connections.values().any(|connection| connection.client == client)
-        {
+        if self.clients.contains_key(&client) || self.connections.of_client(client).next().is_some() {
             return;
         }
         for slot in &mut self.slots {

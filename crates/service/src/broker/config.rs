@@ -1,11 +1,10 @@
 //! The broker's configuration.
 
 use baton_consumer::consumer::ConsumerConfig;
-use baton_engine::engine::COALESCE;
+use baton_engine::tuning::EngineTuning;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
-use baton_tcp::config::{Acks, Congestion};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,14 +37,9 @@ pub struct Config {
     pub engine: Vec<OsString>,
     /// The user and group that an engine switches to; `None` keeps the broker's.
     pub engine_user: Option<(u32, u32)>,
-    /// The most connections in an engine.
-    pub connections: u32,
-    /// The congestion control of an engine's connections.
-    pub congestion: Congestion,
-    /// The most segments that an engine handles as one. Below 2, it coalesces none.
-    pub coalesce: u16,
-    /// How an engine acknowledges coalesced segments.
-    pub acks: Acks,
+    /// The choices that engines follow. An engine inside a program has a number of
+    /// connections of its own.
+    pub tuning: EngineTuning,
     /// Sizes of the memory that a program shares with an engine.
     pub consumer: ConsumerConfig,
     /// The most programs at a time.
@@ -72,10 +66,7 @@ impl Config {
             interfaces,
             engine,
             engine_user: None,
-            connections: 16_384,
-            congestion: Congestion::default(),
-            coalesce: COALESCE,
-            acks: Acks::PerRun,
+            tuning: EngineTuning::default(),
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),

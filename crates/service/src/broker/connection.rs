@@ -1,16 +1,15 @@
 //! A connection as the broker knows it.
 
 use super::engine_slot::EngineSlot;
-use super::rules::Return;
-use super::timeouts::Waiting;
+use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
 use baton_ipc::message::Entry;
-use baton_ipc::record::{Home, Phase, Record};
+use baton_ipc::record::{Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
 use baton_kernel::{BypassingFrames, Captured};
 use baton_policy::Reason;
-use baton_wire::addr::{Addr, Tuple};
+use baton_wire::addr::Tuple;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,83 +17,33 @@ use std::time::{Duration, Instant};
 /// The shortest time over which a rate is measured.
 const SAMPLE: Duration = Duration::from_millis(500);
 
-/// Where a connection is, and whose message it waits for.
+/// When a connection that came home because of new rules may return to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    /// In the kernel.
-    Kernel,
-    /// In the kernel. The program was asked not to use it.
-    Preparing,
-    /// In the kernel. The engine was asked to hold its frames.
-    Holding,
-    /// In neither. The program is to take in the bytes that the connection brings along.
-    Bringing,
-    /// In neither. The engine was asked to adopt it.
-    Starting,
-    /// In the engine.
-    Engine,
-    /// In the engine, which was asked to suspend it.
-    Leaving(Goal),
-    /// Suspended in the engine. The program was asked which bytes it holds.
-    Standing,
-    /// In the engine, which finishes it, because the program has closed it.
-    Closing,
-    /// In neither: its engine is dead or never had it, and the kernel has no route for it now. Its
-    /// frames are dropped in the meantime.
-    Left {
-        /// What the program is told once the kernel has the connection. `None` if, as far as the
-        /// program knows, the connection never left the kernel.
-        told: Option<Home>,
-        /// Whether there are bytes that the program has not read.
-        unread: bool,
-    },
+pub(super) enum Return {
+    /// It has not arrived in the kernel yet, or was not examined there yet.
+    Waits,
+    /// The segments that it had received and sent when it was first examined there.
+    Since([u32; 2]),
 }
 
-/// Where a connection that leaves the engine is to go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Goal {
-    /// To the kernel. The program continues with the bytes that it holds.
-    Home,
-    /// To the kernel, with all bytes.
-    Whole,
-    /// To the kernel, which closes it, because the program is gone.
-    Close,
-}
-
+/// What holds of a connection in every state, and the state that it is in.
 pub(super) struct Connection {
     pub id: u64,
     pub client: u32,
     pub program: (u32, u32),
-    /// The number of the adoption, while the program waits for its result; else 0.
-    pub seq: u64,
+    /// The number of the adoption, while the program waits for its result.
+    pub adoption: Option<u64>,
     pub fd: Arc<OwnedFd>,
-    pub tuple: Tuple,
-    pub state: State,
-    pub plan: Option<Plan>,
+    pub plan: Plan,
     /// The index of its engine slot.
     pub slot: usize,
-    /// When the engine began to hold its frames, while the connection is still in the kernel.
-    pub held: Option<Instant>,
-    /// What was captured, until the ledger or the kernel has the connection.
-    pub captured: Option<Captured>,
-    /// The captured connection without the bytes of its queues.
-    pub head: Option<Captured>,
-    /// What the ledger says of it, while it is suspended.
-    pub standing: Option<super::from_ledger::Found>,
-    /// The region to which it was brought.
-    pub region: u32,
-    /// Its index in the engine's ledger.
-    pub conn: Option<u32>,
-    /// The state in which it waits for a message, and for how long it has.
-    pub waiting: Option<Waiting>,
+    pub state: State,
+    /// The number of checks for which it has waited in this state, once there was one.
+    pub waited: Option<u32>,
     /// The program has closed it.
     pub closed: bool,
-    /// Where it is to go once it has arrived in the engine, and why.
-    pub recall: Option<(Goal, Reason)>,
     /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
-    /// What the program was told when the connection last came home.
-    pub home: Option<Home>,
     pub why: Reason,
     pub since: Instant,
     pub stood_still: Option<Instant>,
@@ -107,29 +56,21 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(id: u64, client: u32, program: (u32, u32), seq: u64, fd: Arc<OwnedFd>, tuple: Tuple) -> Connection {
+    /// A connection in the kernel, which the program `(process id, user)` has handed over.
+    pub fn new(id: u64, client: u32, program: (u32, u32), fd: Arc<OwnedFd>, plan: Plan, slot: usize) -> Connection {
         let now = Instant::now();
         Connection {
             id,
             client,
             program,
-            seq,
+            adoption: None,
             fd,
-            tuple,
-            state: State::Kernel,
-            plan: None,
-            slot: 0,
-            held: None,
-            captured: None,
-            head: None,
-            standing: None,
-            region: 0,
-            conn: None,
-            waiting: None,
+            plan,
+            slot,
+            state: State::Kernel(InKernel::default()),
+            waited: None,
             closed: false,
-            recall: None,
             returns: None,
-            home: None,
             why: Reason::HandedOver,
             since: now,
             stood_still: None,
@@ -142,6 +83,39 @@ impl Connection {
         }
     }
 
+    /// Its addresses and ports.
+    pub fn tuple(&self) -> Tuple {
+        self.plan.tuple()
+    }
+
+    /// The number of the adoption as messages have it: 0 if the program does not wait for one.
+    pub fn seq(&self) -> u64 {
+        self.adoption.unwrap_or(0)
+    }
+
+    /// Takes the data of the state that `pick` accepts; the step that has them enters the next
+    /// state. `None` if the connection is in another state, which then stays.
+    pub fn take<T>(&mut self, pick: impl FnOnce(State) -> Picked<T>) -> Option<T> {
+        match pick(std::mem::replace(&mut self.state, State::Between)) {
+            Ok(data) => Some(data),
+            Err(state) => {
+                self.state = state;
+                None
+            }
+        }
+    }
+
+    /// Enters a state, in which the connection has not waited yet.
+    pub fn enter(&mut self, state: State) {
+        (self.state, self.waited) = (state, None);
+    }
+
+    /// Enters the state in which the engine finishes it, because the program has closed it.
+    pub fn close(&mut self, engine: InEngine) {
+        self.closed = true;
+        self.enter(State::Closing(engine));
+    }
+
     /// Notes that the connection stands still from now on.
     pub fn stop(&mut self) {
         self.stood_still = Some(Instant::now());
@@ -150,7 +124,7 @@ impl Connection {
     /// Notes that the connection runs again, in `state`.
     pub fn arrive(&mut self, state: State, why: Reason) {
         let now = Instant::now();
-        self.state = state;
+        self.enter(state);
         self.why = why;
         self.since = now;
         self.moves += 1;
@@ -160,34 +134,24 @@ impl Connection {
         }
     }
 
-    /// Returns true if its frames are steered.
-    pub fn is_away(&self) -> bool {
-        !matches!(self.state, State::Kernel | State::Preparing | State::Holding)
-    }
-
-    /// Drops the captured connection once the ledger has it, unless it has left the engine since.
-    /// Returns true if it was dropped now.
+    /// Drops the captured connection once the ledger has it. Returns true if it was dropped now.
     pub fn is_settled(&mut self, slots: &[EngineSlot]) -> bool {
-        if matches!(self.state, State::Left { .. }) {
-            return false;
-        }
+        let tuple = self.tuple();
+        let Some(engine) = self.state.in_engine_mut() else { return false };
         let ledger = slots[self.slot].ledger.ledger();
-        let has = self.captured.is_some() && self.conn.is_some_and(|conn| ledger.name(conn) == Some(self.tuple));
+        let has = engine.unsettled.is_some() && engine.place.conn.is_some_and(|conn| ledger.name(conn) == Some(tuple));
         if has {
-            self.captured = None;
+            engine.unsettled = None;
         }
         has
     }
 
     /// How the connection ended in its engine. `None` if it still runs there or never was there.
-    /// While `captured` is set, the ledger does not have the connection yet, and its place there
+    /// While `unsettled` is set, the ledger does not have the connection yet, and its place there
     /// may still describe an earlier one.
     pub fn ending(&self, slots: &[EngineSlot]) -> Option<Ending> {
-        let is_there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
-        if !is_there {
-            return None;
-        }
-        let end = self.conn.and_then(|conn| slots.get(self.slot)?.ledger.ledger().end(conn, &self.tuple));
+        let conn = self.state.in_engine()?.place.conn;
+        let end = conn.and_then(|conn| slots.get(self.slot)?.ledger.ledger().end(conn, &self.tuple()));
         match end {
             Some(End::Open) => None,
             Some(End::Reset) => Some(Ending::Reset),
@@ -200,12 +164,12 @@ impl Connection {
     /// Returns true if the peer's segments bypass the engine.
     pub fn is_bypassed(&mut self, now: Instant) -> bool {
         // If the socket cannot be queried, nothing is known.
-        self.state == State::Engine && self.bypassing.look(&*self.fd, now).unwrap_or(false)
+        matches!(self.state, State::Engine(_)) && self.bypassing.look(&*self.fd, now).unwrap_or(false)
     }
 
     /// Measures the rates since the last call.
     pub fn sample(&mut self, slots: &[EngineSlot], now: Instant) {
-        if self.state != State::Engine {
+        if !matches!(self.state, State::Engine(_)) {
             self.rate = (0, 0);
             return;
         }
@@ -225,62 +189,36 @@ impl Connection {
 
     /// The bytes sent and received in the engine so far, including those of a closing connection.
     fn carried(&self, slots: &[EngineSlot]) -> Option<(u64, u64)> {
-        let there = matches!(self.state, State::Engine | State::Leaving(_) | State::Standing | State::Closing);
-        let ledger = slots.get(self.slot)?.ledger.ledger();
-        ledger.positions(self.conn.filter(|_| there)?, &self.tuple)
+        let conn = self.state.in_engine()?.place.conn?;
+        slots.get(self.slot)?.ledger.ledger().positions(conn, &self.tuple())
     }
 
     /// The record of this connection for the guardian, at `phase`; `head` is what was captured
     /// last.
     pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
-        let plan = self.plan.as_ref();
+        let Plan { query, way, .. } = self.plan;
         Record::Connection {
             id: self.id,
             client: self.client,
             program: self.program,
-            seq: self.seq,
-            tuple: self.tuple,
+            seq: self.seq(),
+            tuple: self.tuple(),
             interface: interface.to_owned(),
-            query: plan.map_or((0, 0), |plan| (plan.query.mark, plan.query.device)),
-            way: plan.map_or((0, Addr(0)), |plan| (plan.way.interface, plan.way.via)),
+            query: (query.mark, query.device),
+            way: (way.interface, way.via),
             phase,
-            closed: self.closed || self.state == State::Closing,
+            closed: self.closed,
             moves: self.moves,
             head: head.map(Captured::head_to_bytes).unwrap_or_default(),
         }
     }
 
-    /// How far the connection's move has come, between two steps.
-    pub fn phase(&self) -> Phase {
-        match self.state {
-            State::Kernel | State::Preparing => self.home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home))),
-            State::Holding => Phase::Kernel,
-            State::Bringing => Phase::Captured,
-            State::Starting => Phase::Brought,
-            State::Left { told, unread } => Phase::Left(told.unwrap_or(Home::WHOLE), unread),
-            State::Engine | State::Leaving(_) | State::Standing | State::Closing => {
-                if self.captured.is_some() {
-                    Phase::Brought
-                } else {
-                    Phase::Engine
-                }
-            }
-        }
-    }
-
     /// The connection as a list shows it.
     pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
-        let place = match self.state {
-            State::Kernel | State::Preparing | State::Holding => "kernel",
-            State::Engine => "engine",
-            State::Bringing | State::Starting => "to-engine",
-            State::Leaving(_) | State::Standing | State::Left { .. } => "to-kernel",
-            State::Closing => "closing",
-        };
         Entry {
             id: self.id,
-            tuple: self.tuple,
-            place: place.into(),
+            tuple: self.tuple(),
+            place: self.state.place().into(),
             why: self.why.to_string(),
             interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: self.program,

@@ -1,9 +1,9 @@
 //! The death of an engine: its connections come home, and another engine is started.
 
 use super::Broker;
-use super::connection::State;
 use super::engine_slot::Memory;
-use super::from_ledger::read_from_ledger;
+use super::from_ledger::{Found, read_from_ledger};
+use super::state::State;
 use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_ipc::record;
@@ -29,40 +29,35 @@ impl Broker {
         let ledger = self.slots[at].ledger.ledger();
         let records: BTreeMap<Tuple, u32> =
             (0..ledger.len()).filter_map(|index| Some((ledger.name(index)?, index))).collect();
-        let here: Vec<u64> = self
-            .connections
-            .values()
-            .filter(|connection| connection.slot == at)
-            .map(|connection| connection.id)
-            .collect();
-        let away = here.iter().filter(|id| self.connections[id].is_away()).count();
+        let here = self.connections.ids(|connection| connection.slot == at);
+        let is_away = |id: &&u64| self.connections.get(**id).is_some_and(|connection| connection.state.is_away());
+        let away = here.iter().filter(is_away).count();
         self.log_engine_ended(at, &dead, why, away);
         for id in here {
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            let Some(connection) = self.connections.known_mut(id) else { continue };
             match connection.state {
-                State::Holding => self.stays(id, StayReason::new(Reason::NoEngine, "the engine died")),
-                State::Starting | State::Engine | State::Leaving(_) | State::Closing => {
+                State::Holding(_) => self.stays_in_kernel(id, StayReason::new(Reason::NoEngine, "the engine died")),
+                State::Starting(_) | State::Engine(_) | State::Leaving(_) | State::Closing(_) => {
                     if connection.stood_still.is_none() {
                         connection.stop();
                     }
                     connection.why = why;
-                    let found = records.get(&connection.tuple).zip(dead.consumers.get(&connection.client)).and_then(
-                        |(index, memory)| {
-                            read_from_ledger(&self.slots[at].ledger, *index, &connection.tuple, now, &memory.memory)
-                        },
-                    );
-                    let ended = |conn| self.slots[at].ledger.ledger().has_ended(conn, &connection.tuple);
-                    let captured = connection.captured.take().filter(|_| !connection.conn.is_some_and(ended));
-                    match (found, captured) {
-                        (Some(found), _) => self.come_home(id, found),
-                        (None, Some(captured)) => self.come_home_as_captured(id, captured, why),
-                        // The connection had ended, except for the peer's last answer.
-                        (None, None) => self.ended(id),
-                    }
+                    let (tuple, ledger) = (connection.tuple(), &self.slots[at].ledger);
+                    let memory = dead.consumers.get(&connection.client);
+                    let found = records
+                        .get(&tuple)
+                        .zip(memory)
+                        .and_then(|(index, memory)| read_from_ledger(ledger, *index, &tuple, now, &memory.memory));
+                    self.rebuild_survivor(id, found);
                 }
                 // These are in the kernel or on the way there, or wait for a message from the
                 // program, after which the broker sees that there is no engine.
-                State::Kernel | State::Preparing | State::Bringing | State::Standing | State::Left { .. } => {}
+                State::Kernel(_)
+                | State::Preparing(_)
+                | State::Bringing(_)
+                | State::Standing(_)
+                | State::Stranded(_)
+                | State::Between => {}
             }
         }
         for Memory { region, .. } in dead.consumers.values() {
@@ -74,5 +69,19 @@ impl Broker {
             self.checkpoints.forget(record::engine(at));
         }
         self.revive();
+    }
+
+    /// Rebuilds a connection whose engine is dead.
+    fn rebuild_survivor(&mut self, id: u64, found: Option<Found>) {
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let (ledger, tuple) = (self.slots[connection.slot].ledger.ledger(), connection.tuple());
+        let conn = connection.state.in_engine().and_then(|engine| engine.place.conn);
+        let has_ended = conn.is_some_and(|conn| ledger.has_ended(conn, &tuple));
+        if found.is_none() && (has_ended || !connection.state.has_queues()) {
+            // The connection had ended, except for the peer's last answer.
+            return self.ended(id);
+        }
+        let Some((_, engine)) = self.connections.take(id, State::survivor) else { return };
+        self.rebuild_from(id, engine, found, false);
     }
 }

@@ -10,8 +10,9 @@
 //! `baton_client`).
 
 use super::Broker;
-use super::engine_slot::{EngineSlot, EngineStart, Process};
+use super::engine_slot::{EngineSlot, EngineStart, Owner, Process};
 use crate::guardian;
+use baton_engine::tuning::EngineTuning;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
@@ -20,15 +21,6 @@ use baton_kernel::steer::ENGINES_MAX;
 use baton_policy::Reason;
 use baton_port::SteeredPort;
 use std::io::{self, ErrorKind};
-
-/// An engine's number, and the program that contains the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Owner {
-    /// `None` if a predecessor gave the engine away.
-    pub client: Option<u32>,
-    /// As in [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
-    pub number: u32,
-}
 
 impl Broker {
     /// The slot to which a program's connection on an interface goes. `interface` is the slot of
@@ -79,7 +71,7 @@ impl Broker {
             let slot = &self.slots[*at];
             slot.owner.is_some()
                 && slot.engine.is_none()
-                && self.connections.values().all(|connection| connection.slot != *at)
+                && self.connections.all().all(|connection| connection.slot != *at)
         };
         (0..self.slots.len()).find(is_free).or(Some(self.slots.len()))
     }
@@ -102,8 +94,8 @@ impl Broker {
         let (ours, theirs) = guardian::pair().map_err(failed)?;
         let mut channel = Channel::new(ours);
         let tap = port.device().map(|(tap, _)| tap);
-        let connections = slot.ledger.ledger().len();
-        let start = EngineStart { config, base: *base, connections, user: None, link, xdp: None };
+        let tuning = EngineTuning { connections: slot.ledger.ledger().len(), ..config.tuning };
+        let start = EngineStart { tuning, base: *base, user: None, link, xdp: None };
         slot.send_start(&mut channel, tap, &start).map_err(failed)?;
         program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
         slot.engine = Some(Process::in_program(channel, link.mtu));

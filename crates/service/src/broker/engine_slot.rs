@@ -3,21 +3,21 @@
 //! further ones.
 
 use super::config::Config;
-use super::direct::Owner;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
 use crate::guardian;
 use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
+use baton_engine::tuning::EngineTuning;
+use baton_ipc::begin::Begin;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Reply, Sizes};
-use baton_ipc::order::{Order, Report};
+use baton_ipc::order::Order;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Kind, Level};
 use baton_kernel::hops::Link;
-use baton_kernel::kernel_side::{KernelError, KernelSide};
+use baton_kernel::kernel_side::KernelSide;
 use baton_kernel::steer;
-use baton_policy::Reason;
 use baton_port::{SteeredPort, Tap};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -35,8 +35,14 @@ fn new_ledger(connections: u32) -> Result<SharedLedger, BrokerError> {
 /// An engine that dies sooner than this after its start is not restarted at once.
 const TOO_SOON: Duration = Duration::from_secs(1);
 
-/// The reports read from a program's engine before the others get a turn.
-const TURN: usize = 64;
+/// An engine's number, and the program that contains the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    /// `None` if a predecessor gave the engine away.
+    pub client: Option<u32>,
+    /// As in [`Steering::open_engine`](baton_kernel::steer::Steering::open_engine).
+    pub number: u32,
+}
 
 /// A program's memory in an engine.
 pub(super) struct Memory {
@@ -119,12 +125,10 @@ impl Process {
 }
 
 /// How an engine is to start.
-pub(super) struct EngineStart<'a> {
-    pub config: &'a Config,
+pub(super) struct EngineStart {
+    pub tuning: EngineTuning,
     /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     pub base: u64,
-    /// The most connections that it may have.
-    pub connections: u32,
     /// The user and group that its process becomes, if it is to change them.
     pub user: Option<(u32, u32)>,
     pub link: Link,
@@ -161,7 +165,7 @@ impl EngineSlot {
         ledger: Option<SharedLedger>,
     ) -> Result<EngineSlot, BrokerError> {
         let interface = &config.interfaces[at];
-        let options = steer::Options { tuples_max: config.connections.max(1), outlive };
+        let options = steer::Options { tuples_max: config.tuning.connections, outlive };
         let kernel_error = |e: steer::SteerError| BrokerError::Kernel(e.into());
         if outlive && ledger.is_none() {
             // Every process of that service was killed, so nobody can bring its connections home.
@@ -174,7 +178,7 @@ impl EngineSlot {
         };
         let ledger = match ledger {
             Some(ledger) => ledger,
-            None => new_ledger(config.connections.next_power_of_two())?,
+            None => new_ledger(config.tuning.entries())?,
         };
         let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
         Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
@@ -255,7 +259,7 @@ impl EngineSlot {
         checkpoints.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let tap = tap.map(|(tap, _)| tap);
-        let start = EngineStart { config, base, connections: config.connections, user: config.engine_user, link, xdp };
+        let start = EngineStart { tuning: config.tuning, base, user: config.engine_user, link, xdp };
         self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
@@ -263,20 +267,12 @@ impl EngineSlot {
     }
 
     /// Tells an engine how to start.
-    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart<'_>) -> io::Result<()> {
-        let EngineStart { config, base, connections, user, link, xdp } = *start;
-        let start = Order::Start {
-            device: tap.map_or(self.name.as_str(), Tap::name).to_owned(),
-            xdp,
-            mtu: link.mtu.min(u16::MAX.into()) as u16,
-            mac: link.mac,
-            connections,
-            base,
-            congestion: config.congestion,
-            coalesce: config.coalesce,
-            acks: config.acks,
-            user,
-        };
+    pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart) -> io::Result<()> {
+        let EngineStart { tuning, base, user, link, xdp } = *start;
+        tuning.check().map_err(io::Error::other)?;
+        let begin = Begin { mtu: link.mtu.min(u16::MAX.into()) as u16, mac: link.mac, base, tuning };
+        let device = tap.map_or(self.name.as_str(), Tap::name).to_owned();
+        let start = Order::Start { device, xdp, begin, user };
         let fds = [Some(self.ledger.as_fd()), tap.map(AsFd::as_fd)].into_iter().flatten();
         let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
         channel.send(start.to_bytes(), fds)
@@ -365,104 +361,5 @@ impl Broker {
         let engine = slots[at].engine.as_mut().expect("it was checked above");
         engine.consumers.insert(client, Memory { region, memory });
         Ok(region)
-    }
-
-    pub(super) fn hear_engine(&mut self, at: usize) {
-        let owner = self.slots[at].owner.and_then(|owner| owner.client);
-        for _ in 0..owner.map_or(usize::MAX, |_| TURN) {
-            let Some(channel) = self.slots[at].engine.as_ref().and_then(Process::channel) else { return };
-            match channel.receive() {
-                Ok(Some(parcel)) => {
-                    let report = Report::from_bytes(&parcel.bytes);
-                    let fds = match owner {
-                        None => parcel.fds,
-                        // A program must not hand in descriptors here.
-                        Some(client) => {
-                            self.discard(client, parcel.fds);
-                            Vec::new()
-                        }
-                    };
-                    if let Some(report) = report {
-                        self.on_report(at, report, &fds);
-                    }
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(None) | Err(_) => match owner {
-                    Some(_) => return self.on_program_hung_up(at),
-                    None => return self.on_engine_dead(at, Reason::EngineDied),
-                },
-            }
-        }
-    }
-
-    /// Lets frames go to the engine from now on.
-    fn lead_to_engine(&mut self, at: usize, sockets: &[OwnedFd]) -> Result<(), KernelError> {
-        let Broker { kernel, slots, .. } = self;
-        let slot = &mut slots[at];
-        let steering = kernel.steering(slot.index)?;
-        steering.set_sockets(sockets)?;
-        steering.set_engine_up(slot.number(), true)?;
-        if let Some(engine) = &mut slot.engine {
-            engine.started = true;
-        }
-        Ok(())
-    }
-
-    fn on_report(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
-        if let Some(engine) = &mut self.slots[at].engine {
-            engine.silent = 0;
-        }
-        // An engine may report on its own connections only.
-        let id = report.id();
-        if id.is_some_and(|id| self.connections.get(&id).is_none_or(|connection| connection.slot != at)) {
-            return;
-        }
-        let state = |broker: &Broker| id.and_then(|id| Some(broker.connections.get(&id)?.state));
-        let before = state(self);
-        self.go_on_with(at, report, fds);
-        if state(self) != before
-            && let Some(engine) = &mut self.slots[at].engine
-        {
-            engine.unanswering = 0;
-        }
-    }
-
-    fn go_on_with(&mut self, at: usize, report: Report, fds: &[OwnedFd]) {
-        match report {
-            Report::Started {} => {
-                if let Err(error) = self.lead_to_engine(at, fds) {
-                    self.log(Level::Warn, Kind::STEERING, |event| {
-                        event.text(format!("frames of {} cannot be led to its engine: {error}", self.slots[at].name))
-                    });
-                    return self.on_engine_dead(at, Reason::EngineDied);
-                }
-                self.log_engine_started(at);
-                self.on_engine_started();
-            }
-            Report::Held { id } => self.take(id),
-            Report::Adopted { id, conn } => self.on_adopted(id, conn),
-            Report::NotAdopted { id, text } => self.on_not_adopted(id, &text),
-            Report::Suspended { id, srtt_us, rttvar_us, min_rtt_us } => {
-                self.on_measured(id, [srtt_us, rttvar_us, min_rtt_us]);
-                self.on_suspended(id);
-            }
-            Report::Stays { id } => self.on_stays(id),
-            Report::Ended { id } => self.on_ended(id),
-            Report::Reopened { id, syn } => self.on_reopened(id, &syn),
-            Report::Info { id, bytes } => {
-                let client = self.connections[&id].client;
-                self.tell_client(client, &Reply::Info { id, bytes }, Vec::new());
-            }
-            Report::Question { neighbour } => {
-                // If there is no answer, the engine asks again.
-                if let Ok(Some(mac)) = self.kernel.neighbour(self.slots[at].index, neighbour) {
-                    self.slots[at].tell(&Order::Neighbour { neighbour, mac }, Vec::new());
-                }
-            }
-            Report::Urgent { id } => self.on_urgent(id),
-            Report::Homeless { id } => self.leave(id, super::connection::Goal::Home, Reason::Homeless),
-            Report::Here {} | Report::Failed { .. } => {}
-        }
     }
 }

@@ -5,9 +5,11 @@
 //! while there are any.
 
 use super::Broker;
+use super::admin::Asker;
 use super::connection::Connection;
+use super::departure::Departure;
 use super::engine_slot::Process;
-use super::home::Departure;
+
 use baton_ipc::message::{Reply, Request};
 use baton_journal::{Event, Kind, Level, is_on, tuple_of};
 use baton_kernel::steer::Mode;
@@ -77,7 +79,7 @@ impl Broker {
 
     /// Tells an event about a connection.
     fn log_connection(&self, level: Level, kind: Kind, connection: &Connection, describe: impl FnOnce(Event) -> Event) {
-        self.log(level, kind, |event| describe(event.tuple(connection.tuple).program(connection.program)));
+        self.log(level, kind, |event| describe(event.tuple(connection.tuple()).program(connection.program)));
     }
 
     /// Tells an event about a program.
@@ -104,15 +106,15 @@ impl Broker {
     }
 
     /// A connection stays in the kernel, or returns there before its move was complete.
-    pub(super) fn log_stays(&mut self, id: u64, code: Reason, text: &str) {
+    pub(super) fn log_stays_in_kernel(&mut self, id: u64, code: Reason, text: &str) {
         *self.sum().stays.entry(code.code()).or_default() += 1;
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.known(id) else { return };
         self.log_connection(level_of(code), Kind::STAYS, connection, |event| event.reason(code).text(text));
     }
 
     /// A connection stays in the engine, although it was asked to leave.
-    pub(super) fn log_goes_on(&self, id: u64, code: Reason, text: &str) {
-        let Some(connection) = self.connections.get(&id) else { return };
+    pub(super) fn log_stays_in_engine(&self, id: u64, code: Reason, text: &str) {
+        let Some(connection) = self.connections.known(id) else { return };
         let level = if code == Reason::Closing { Level::Debug } else { Level::Warn };
         let text = format!("it continues in the engine: {text}");
         self.log_connection(level, Kind::STAYS, connection, |event| event.reason(code).text(text));
@@ -121,7 +123,7 @@ impl Broker {
     /// A connection is in the engine.
     pub(super) fn log_moved(&mut self, id: u64) {
         self.sum().moved += 1;
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.known(id) else { return };
         let interface = &self.slots[connection.slot].name;
         let describe = |event: Event| event.reason(connection.why).took_us(connection.pause_us);
         self.log_connection(Level::Debug, Kind::MOVED, connection, |event| {
@@ -132,7 +134,7 @@ impl Broker {
     /// A connection is in the kernel again.
     pub(super) fn log_home(&mut self, id: u64) {
         self.sum().home += 1;
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.known(id) else { return };
         let describe = |event: Event| event.reason(connection.why).took_us(connection.pause_us);
         self.log_connection(Level::Debug, Kind::HOME, connection, |event| {
             describe(event).text("it is in the kernel again")
@@ -140,8 +142,8 @@ impl Broker {
     }
 
     /// The kernel has no route for a connection.
-    pub(super) fn log_left(&self, id: u64) {
-        let Some(connection) = self.connections.get(&id) else { return };
+    pub(super) fn log_stranded(&self, id: u64) {
+        let Some(connection) = self.connections.known(id) else { return };
         self.log_connection(Level::Warn, Kind::LEFT, connection, |event| {
             event.reason(connection.why).text("the kernel has no route for it; it waits until there is one")
         });
@@ -152,7 +154,7 @@ impl Broker {
         if matches!(departure, Departure::Lost(_)) {
             self.sum().lost += 1;
         }
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.known(id) else { return };
         match departure {
             Departure::Ended => {
                 let describe = |event: Event| event.text("it has ended in the engine");
@@ -167,7 +169,7 @@ impl Broker {
 
     /// The engine does not take a connection.
     pub(super) fn log_engine_refused(&self, id: u64, text: &str) {
-        let Some(connection) = self.connections.get(&id) else { return };
+        let Some(connection) = self.connections.known(id) else { return };
         self.log_connection(Level::Warn, Kind::FAILED, connection, |event| {
             event.reason(Reason::EngineRefused).text(format!("the engine does not take it: {text}"))
         });
@@ -187,7 +189,7 @@ impl Broker {
     /// A program has disconnected.
     pub(super) fn log_disconnected(&self, client: u32) {
         if self.clients.get(&client).is_some_and(|program| program.told) {
-            let here = self.connections.values().filter(|connection| connection.client == client).count();
+            let here = self.connections.of_client(client).count();
             self.log_client(Level::Info, Kind::PROGRAM, client, |event| match here {
                 0 => event.text("disconnected"),
                 _ => event.text(format!("disconnected; {here} connections are closed as the kernel would close them")),
@@ -202,9 +204,9 @@ impl Broker {
     }
 
     /// A person, a signal or a change of the host asks for something.
-    pub(super) fn log_asked(&self, asker: Option<(u32, u64)>, what: &str) {
+    pub(super) fn log_asked(&self, asker: Option<Asker>, what: &str) {
         match asker {
-            Some((client, _)) => self.log_client(Level::Info, Kind::ASKED, client, |event| event.text(what)),
+            Some(Asker { client, .. }) => self.log_client(Level::Info, Kind::ASKED, client, |event| event.text(what)),
             None => self.log(Level::Info, Kind::SERVICE, |event| event.text(what)),
         }
     }
@@ -265,7 +267,7 @@ impl Broker {
             config.policy.otherwise,
             config.policy.ports.len(),
             config.rules.word(),
-            config.connections,
+            config.tuning.connections,
             config.programs,
             config.drain.as_millis(),
             config.patience.as_millis()
@@ -299,7 +301,7 @@ impl Broker {
 
     /// Sends events to a program. Root and the service's user get all events. Other users get those
     /// about their own programs and those about no program.
-    pub(super) fn show_events(&mut self, (client, ask): (u32, u64), after: u64, most: u16) {
+    pub(super) fn show_events(&mut self, Asker { client, ask }: Asker, after: u64, most: u16) {
         let uid = self.clients.get(&client).map_or(u32::MAX, |program| program.uid);
         let all = self.rules(client);
         let may_see = |event: &Event| all || event.program.is_none_or(|program| program.1 == uid);

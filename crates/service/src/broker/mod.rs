@@ -6,14 +6,20 @@
 //!      | Held                                     v
 //!   Holding <--- Kernel <---------------------- Leaving --Suspended--> Standing (whole)
 //!                  ^                               |                     | LeftBehind
-//!                  +-------- come_home ------------+---------------------+
+//!                  +---------- rebuild ------------+---------------------+
 //! ```
 //!
 //! The broker runs on one thread, which never blocks on a program or on the engine. A connection's
-//! state says whose message the connection waits for. A connection comes home in one way only: the
+//! state (`state`) says whose message the connection waits for, and has what is known of it there.
+//! A step has one name everywhere: the broker has the engine `hold` a connection's frames, will
+//! `capture` it, `bring` it to its program, and have the engine adopt it; or it will `evict` it
+//! from the engine and `rebuild` it in the kernel. If the program does not take it in, the broker
+//! will `undo` the capture.
+//!
+//! A connection comes home in one way only: the
 //! broker reads it from the ledger and the program's memory (`from_ledger`) while it stands still,
 //! whether its engine lives or not. If an engine has died and the kernel has no route for a
-//! connection, the broker keeps the connection (`left`).
+//! connection, the broker keeps the connection (`stranded`).
 //!
 //! Before each step that it could not otherwise undo, the broker hands what it knows to its
 //! guardian: see [`baton_ipc::record`]. A broker that is started with a predecessor's records
@@ -24,27 +30,33 @@ mod admin;
 mod clients;
 mod config;
 mod connection;
+mod connections;
 mod death;
+mod departure;
 mod direct;
 mod discard;
 mod engine_slot;
+mod evict;
 mod from_ledger;
-mod home;
-mod left;
+mod hand_off;
 mod log;
 mod members;
 mod put_back;
 mod recovery;
+mod reports;
 mod rules;
+mod state;
 mod stay_reason;
-mod take;
+mod stranded;
 mod timeouts;
+mod transfer;
 mod watchdog;
 
 pub use config::{Config, Interface};
 
 use crate::checkpoints::Checkpoints;
 use crate::priority;
+use baton_engine::tuning::TuningError;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
 use baton_kernel::hops::Change;
@@ -53,12 +65,13 @@ use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use baton_wire::addr::Tuple;
 use clients::Client;
-use connection::Connection;
+use connections::Connections;
 use discard::Closers;
 use engine_slot::{EngineSlot, Process};
 use members::Members;
 use recovery::RecoveredState;
 use rustix::event::{EventfdFlags, eventfd};
+use state::Goal;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -80,6 +93,9 @@ pub enum BrokerError {
     /// An interface cannot be steered, or netlink failed.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// No engine can follow the configuration.
+    #[error(transparent)]
+    Tuning(#[from] TuningError),
     /// The engine's process cannot be started.
     #[error("{0}")]
     Engine(String),
@@ -117,8 +133,7 @@ pub struct Broker {
     clients: BTreeMap<u32, Client>,
     slots: Vec<EngineSlot>,
     checkpoints: Checkpoints,
-    connections: BTreeMap<u64, Connection>,
-    tuples: BTreeMap<Tuple, u64>,
+    connections: Connections,
     jobs: Vec<admin::Job>,
     closers: Closers,
     /// Programs that did not read what the broker sent them.
@@ -167,7 +182,6 @@ impl Broker {
                 checkpoints.tell_to(journal.clone());
                 let broker = Broker {
                     config,
-                    journal,
                     sum: log::Sum::default(),
                     kernel,
                     listener,
@@ -176,8 +190,8 @@ impl Broker {
                     clients: BTreeMap::new(),
                     slots,
                     checkpoints,
-                    connections: BTreeMap::new(),
-                    tuples: BTreeMap::new(),
+                    connections: Connections::new(journal.clone()),
+                    journal,
                     jobs: Vec::new(),
                     closers,
                     deaf: Vec::new(),
@@ -212,6 +226,7 @@ impl Broker {
     }
 
     fn prepare(config: &Config, checkpoints: &Checkpoints) -> Result<Parts, BrokerError> {
+        config.tuning.check()?;
         let mut kernel = KernelSide::open()?;
         kernel.set_rules(config.rules);
         let recovered = RecoveredState::of(checkpoints);
@@ -347,7 +362,7 @@ impl Broker {
             let _ = rustix::io::read(&*self.stop.0, &mut [0; 8]);
             self.begin_stop(None);
         }
-        self.go_on_taking();
+        self.capture_settled();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             // Some changes do not make the netlink socket readable.
@@ -375,20 +390,19 @@ impl Broker {
         self.try_again();
         let Broker { connections, slots, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
-        for connection in connections.values_mut() {
+        for connection in connections.all_mut() {
             connection.sample(slots, now);
-            let ending = connection.ending(slots).filter(|_| connection.captured.is_none());
-            if let Some((ending, plan)) = ending.zip(connection.plan) {
-                kernel.end_tracked(&plan, ending);
+            if let Some(ending) = connection.ending(slots).filter(|_| !connection.state.has_queues()) {
+                kernel.end_tracked(&connection.plan, ending);
             }
             settled.extend(connection.is_settled(slots).then_some(connection.id));
             bypassed.extend(connection.is_bypassed(now).then_some(connection.id));
         }
         settled.into_iter().for_each(|id| self.note(id));
-        bypassed.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Bypassed));
+        bypassed.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Bypassed));
         for tuple in self.kernel.keep_tracked(now) {
-            if let Some(&id) = self.tuples.get(&tuple) {
-                self.leave(id, connection::Goal::Home, Reason::Untracked);
+            if let Some(id) = self.connections.id_of(&tuple) {
+                self.evict(id, Goal::Home, Reason::Untracked);
             }
         }
         self.return_by_new_rules();
@@ -408,15 +422,12 @@ impl Broker {
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
-                    let gone =
-                        |connection: &&Connection| connection.plan.is_some_and(|plan| plan.way.interface == index);
-                    let homeless: Vec<u64> =
-                        self.connections.values().filter(gone).map(|connection| connection.id).collect();
+                    let homeless = self.connections.ids(|connection| connection.plan.way.interface == index);
                     self.log(Level::Warn, Kind::HOST, |event| {
                         let text = format!("interface {index} has gone; {} connections come home", homeless.len());
                         event.reason(Reason::Homeless).text(text)
                     });
-                    homeless.into_iter().for_each(|id| self.leave(id, connection::Goal::Home, Reason::Homeless));
+                    homeless.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Homeless));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
                 Change::Rules => self.on_rules_changed(),
@@ -442,11 +453,12 @@ impl Broker {
     }
 
     fn change_way(&mut self, tuple: Tuple, way: baton_kernel::hops::Way) {
-        let Some(&id) = self.tuples.get(&tuple) else { return };
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let Some(plan) = &mut connection.plan else { return };
+        // The kernel may have noticed the change before it was told that the connection is gone.
+        let Some(id) = self.connections.id_of(&tuple) else { return };
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let plan = &mut connection.plan;
         if plan.way.interface != way.interface {
-            return self.leave(id, connection::Goal::Home, Reason::Homeless);
+            return self.evict(id, Goal::Home, Reason::Homeless);
         }
         plan.way = way;
         self.tell_slots(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });

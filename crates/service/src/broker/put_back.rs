@@ -5,8 +5,9 @@
 //! had dropped them.
 
 use super::Broker;
+use super::hand_off::other_connection;
 use super::stay_reason::StayReason;
-use super::take::{Direction, Terms};
+use super::transfer::{Direction, HandedOff, Landed, Terms};
 use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::Reply;
 use baton_ipc::record::Home;
@@ -25,8 +26,8 @@ enum NotOut {
 impl Broker {
     /// A program sends the bytes that it holds of a connection in the kernel.
     pub(super) fn put_back(&mut self, id: u64, left: LeftBehind) {
-        let told = Home::WHOLE;
-        if self.connections[&id].home == Some(told) {
+        let Some(connection) = self.connections.known(id) else { return };
+        if connection.state.home() == Some(Home::WHOLE) {
             // The program holds nothing: a predecessor read this request and died before it
             // answered.
             return self.tell_home(id);
@@ -36,31 +37,38 @@ impl Broker {
             Err(NotOut::Stays(why)) => return self.not_put_back(id, why),
             Err(NotOut::Lost(text)) => return self.lost(id, &text),
         };
-        if self.back_in_kernel(id, longer(before.clone(), left), false, Direction::ToKernel(told)).is_ok() {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.home = Some(told);
+        let landed = self.restore(id, longer(before.clone(), left), false, Direction::ToKernel(Home::WHOLE));
+        if matches!(landed, Landed::InKernel) {
+            if let Some(kernel) = self.connections.known_mut(id).and_then(|connection| connection.state.in_kernel_mut())
+            {
+                kernel.home = Some(Home::WHOLE);
             }
             self.note(id);
             return self.tell_home(id);
         }
-        match self.back_in_kernel(id, before, false, Direction::ToEngine) {
-            Ok(()) => self.not_put_back(
+        match self.restore(id, before, false, Direction::ToEngine) {
+            Landed::InKernel => self.not_put_back(
                 id,
                 StayReason::new(Reason::Failed, "the kernel does not take the bytes that the program holds"),
             ),
-            Err(error) => self.lost(id, &error.to_string()),
+            Landed::StaysInEngine => self.lost(id, "the connection continues in the engine"),
+            Landed::NoRoute(_) => self.lost(id, "the kernel has no route for the connection"),
+            Landed::Lost(text) => self.lost(id, &text),
         }
     }
 
     /// Takes a connection out of the kernel.
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
         let Broker { connections, kernel, .. } = self;
-        let connection = connections.get_mut(&id).expect("the caller has checked that it exists");
+        let connection = connections.get_mut(id).expect("the caller has the connection");
         // No engine gets the connection, so its frames are dropped meanwhile.
         let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
-        connection.plan = Some(plan);
-        match self.out_of_kernel(id, Terms::NONE) {
-            Ok((captured, _)) => Ok(captured),
+        if plan.tuple() != connection.tuple() {
+            return Err(NotOut::Stays(other_connection()));
+        }
+        connection.plan = plan;
+        match self.hand_off(id, Terms::NONE) {
+            Ok(HandedOff { captured, .. }) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {
                 Err(NotOut::Stays(StayReason::from(&aborted.cause)))
             }
@@ -69,9 +77,9 @@ impl Broker {
     }
 
     fn not_put_back(&mut self, id: u64, StayReason { code, text }: StayReason) {
-        self.log_stays(id, code, &text);
+        self.log_stays_in_kernel(id, code, &text);
         self.note(id);
-        let client = self.connections[&id].client;
+        let Some(client) = self.connections.known(id).map(|connection| connection.client) else { return };
         self.tell_client(client, &Reply::Stays { seq: 0, id, code: code.to_string(), text }, Vec::new());
     }
 }

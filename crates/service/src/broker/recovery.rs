@@ -6,9 +6,9 @@
 //! for.
 
 use super::clients::Client;
-use super::connection::{Connection, State};
-use super::direct::Owner;
-use super::engine_slot::{EngineSlot, Memory, Process};
+use super::connection::Connection;
+use super::engine_slot::{EngineSlot, Memory, Owner, Process};
+use super::state::{Arrival, Bringing, InEngine, InKernel, Place, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
@@ -29,6 +29,10 @@ use std::sync::Arc;
 /// After this many brokers in a row that lived for less than a second, the next one discards each
 /// program's first message, because that message may be what kills them.
 const SHORT_LIVED: u32 = 2;
+
+/// The number of no region. A program that did not take a connection's bytes in before will not do
+/// so now.
+const NO_REGION: u32 = 0;
 
 type Fds = Vec<Arc<OwnedFd>>;
 
@@ -100,9 +104,42 @@ impl RecoveredState {
         Ok(())
     }
 
+    /// The state of a connection that was recorded at `phase`. If the record cannot be read, the
+    /// state is [`State::Between`].
+    fn state(&self, id: u64, phase: Phase, closed: bool, head: &[u8]) -> State {
+        let head = Captured::head_from_bytes(head).map(Box::new);
+        let (recall, place) = (None, Place { region: NO_REGION, conn: None });
+        match phase {
+            Phase::Kernel => State::Kernel(InKernel { head, home: None }),
+            Phase::Rebuilt(home) => State::Kernel(InKernel { head, home }),
+            Phase::Captured => match self.captured(id, head) {
+                Some(captured) => State::Bringing(Bringing { captured, region: NO_REGION, home: None, recall }),
+                None => State::Between,
+            },
+            Phase::Brought => match (self.captured(id, head.clone()), head) {
+                (Some(captured), _) => State::Starting(Starting { captured, region: NO_REGION, recall }),
+                // The ledger may have it nevertheless.
+                (None, Some(head)) => State::Engine(InEngine { head, place, unsettled: None }),
+                (None, None) => State::Between,
+            },
+            Phase::Engine => match head {
+                Some(head) if closed => State::Closing(InEngine { head, place, unsettled: None }),
+                Some(head) => State::Engine(InEngine { head, place, unsettled: None }),
+                None => State::Between,
+            },
+            Phase::Left(home, unread) => match (self.captured(id, head.clone()), head) {
+                (Some(captured), Some(head)) => {
+                    let arrival = Arrival::Home { home, head, suspended: false };
+                    State::Stranded(Stranded { captured, unread, arrival })
+                }
+                _ => State::Between,
+            },
+        }
+    }
+
     /// A captured connection, with its queues.
-    fn captured(&self, id: u64, head: &[u8]) -> Option<Captured> {
-        let mut captured = Captured::head_from_bytes(head)?;
+    fn captured(&self, id: u64, head: Option<Box<Captured>>) -> Option<Box<Captured>> {
+        let mut captured = head?;
         if let Some((send, unread, file)) = self.queues.get(&id) {
             let queues = read_two(Some(file.try_clone().ok()?), *send, *unread);
             (captured.send_queue, captured.receive_queue) = queues.ok()?;
@@ -181,89 +218,74 @@ impl Broker {
             return None;
         };
         let slot = self.slots.iter().position(|slot| slot.name == *interface)?;
-        let mut connection = Connection::new(*id, *client, *program, *seq, socket.clone(), *tuple);
         // The route is not followed any more, because every connection comes home.
-        let query = Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 };
-        connection.plan = Some(Plan {
-            query,
+        let plan = Plan {
+            query: Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 },
             way: Way { interface: way.0, via: way.1 },
             mac: None,
             engine: self.slots[slot].number(),
             tracked: None,
             cgroup: 0,
-        });
-        (connection.slot, connection.closed, connection.moves) = (slot, *closed, *moves);
-        connection.head = Captured::head_from_bytes(head);
-        connection.state = match phase {
-            Phase::Kernel | Phase::Rebuilt(_) => State::Kernel,
-            Phase::Captured => State::Bringing,
-            Phase::Brought => State::Starting,
-            Phase::Engine if *closed => State::Closing,
-            Phase::Engine => State::Engine,
-            Phase::Left(told, unread) => State::Left { told: Some(*told), unread: *unread },
         };
-        if connection.is_away() {
-            self.kernel.inherit_tracked(connection.plan.as_ref().expect("it was set above"));
-        }
-        if matches!(phase, Phase::Captured | Phase::Brought | Phase::Left(..)) {
-            connection.captured = recovered.captured(*id, head);
+        let mut connection = Connection::new(*id, *client, *program, socket.clone(), plan, slot);
+        connection.adoption = Some(*seq).filter(|seq| *seq != 0);
+        (connection.closed, connection.moves) = (*closed, *moves);
+        connection.state = recovered.state(*id, *phase, *closed, head);
+        if connection.state.is_away() {
+            self.kernel.inherit_tracked(&plan);
         }
         if matches!(phase, Phase::Left(..)) {
             connection.stop();
         }
-        if let Phase::Rebuilt(home) = phase {
-            connection.home = *home;
-        }
         if let Some(program) = self.clients.get_mut(client) {
             program.connections += 1;
-            program.heard = program.heard.max(Some(*seq).filter(|seq| *seq != 0));
+            program.heard = program.heard.max(connection.adoption);
         }
-        self.tuples.insert(*tuple, *id);
-        self.connections.insert(*id, connection);
+        self.connections.insert(connection);
         Some(())
     }
 
     /// Completes or undoes the moves of connections that no engine had.
     fn take_up_move(&mut self, id: u64, phase: Phase) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let (client, seq) = (connection.client, connection.seq);
-        let there = self.clients.contains_key(&client);
-        match phase {
-            Phase::Kernel | Phase::Rebuilt(_) => {
-                let rebuilt = connection.head.clone().filter(|_| matches!(phase, Phase::Rebuilt(_)));
-                self.finish_in_kernel(id, rebuilt.as_ref());
+        // The engine's death may have ended it.
+        let Some(connection) = self.connections.get(id) else { return };
+        let there = self.clients.contains_key(&connection.client);
+        match (&connection.state, phase) {
+            (State::Between, _) => self.lost(id, "the captured state of the connection cannot be read"),
+            (_, Phase::Kernel | Phase::Rebuilt(_)) => {
+                let waits = connection.adoption.is_some();
+                self.finish_in_kernel(id, matches!(phase, Phase::Rebuilt(_)));
                 if !there {
                     self.forget(id);
-                } else if seq != 0 {
-                    self.stays(id, StayReason::new(Reason::BrokerDied, "the broker died during the move"));
+                } else if waits {
+                    self.stays_in_kernel(id, StayReason::new(Reason::BrokerDied, "the broker died during the move"));
                 } else {
                     self.tell_home(id);
                 }
             }
-            Phase::Captured if !there => {
-                self.give_back_whole(id, StayReason::new(Reason::ProgramGone, "the program has gone"))
+            (_, Phase::Captured) if !there => {
+                self.undo_bringing(id, StayReason::new(Reason::ProgramGone, "the program has gone"))
             }
             // The program may not have been told of it.
-            Phase::Captured => self.bring_again(id),
+            (_, Phase::Captured) => self.bring_again(id),
             // The engine's death has brought them home.
-            Phase::Brought | Phase::Engine => {}
+            (_, Phase::Brought | Phase::Engine) => {}
             // The next tick handles it.
-            Phase::Left(..) => {}
+            (_, Phase::Left(..)) => {}
         }
     }
 
-    /// Takes the last steps for a connection that the kernel already has.
-    fn finish_in_kernel(&mut self, id: u64, rebuilt: Option<&Captured>) {
+    /// Takes the last steps for a connection that the kernel already has, `rebuilt` or not.
+    fn finish_in_kernel(&mut self, id: u64, rebuilt: bool) {
         let Broker { connections, kernel, .. } = self;
-        let Some(connection) = connections.get(&id) else { return };
-        let Some(plan) = &connection.plan else { return };
+        let Some(connection) = connections.known(id) else { return };
         // The interface may be gone, and its map with it. If the socket is no longer valid, nobody
         // uses the connection.
-        let _ = kernel.unsteer(plan);
+        let _ = kernel.unsteer(&connection.plan);
         let fd = connection.fd.as_fd();
-        let _ = match rebuilt {
-            Some(rebuilt) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => {
-                baton_kernel::resume(fd, rebuilt)
+        let _ = match connection.state.captured().filter(|_| rebuilt) {
+            Some(head) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => {
+                baton_kernel::resume(fd, head)
             }
             Some(_) => Ok(()),
             None => baton_kernel::abandon(fd),
@@ -272,8 +294,8 @@ impl Broker {
 
     /// Tells the program again where its connection is.
     pub(super) fn tell_home(&mut self, id: u64) {
-        let Some(connection) = self.connections.get(&id) else { return };
-        let (client, home) = (connection.client, connection.home);
+        let Some(connection) = self.connections.known(id) else { return };
+        let (client, home) = (connection.client, connection.state.home());
         let reply = match home {
             Some(Home { rcv_pos, tail_pos, whole }) => Reply::Home { id, rcv_pos, tail_pos, whole },
             None => {
@@ -286,11 +308,7 @@ impl Broker {
 
     /// Brings the connection to its program again.
     fn bring_again(&mut self, id: u64) {
-        let Some(captured) = self.connections.get(&id).and_then(|connection| connection.captured.clone()) else {
-            return self.lost(id, "the captured state of the connection cannot be read");
-        };
-        // Region 0 never exists: a program that did not take the bytes in before will not do so
-        // now.
-        self.bring(id, 0, captured, None);
+        let Some((_, bringing)) = self.connections.take(id, State::bringing) else { return };
+        self.bring(id, bringing, None);
     }
 }

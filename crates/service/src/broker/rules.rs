@@ -12,7 +12,8 @@
 //! change outside a pause that brings no connection home does not count.
 
 use super::Broker;
-use super::connection::{Connection, Goal, State};
+use super::connection::{Connection, Return};
+use super::state::{Goal, State};
 use baton_journal::{Kind, Level};
 use baton_policy::Reason;
 use std::time::{Duration, Instant};
@@ -22,15 +23,6 @@ const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(256);
 /// After this long without a change, the next one counts as the first.
 const QUIET: Duration = Duration::from_secs(600);
-
-/// When a connection that came home because of new rules may return to the engine.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Return {
-    /// It has not arrived in the kernel yet, or was not examined there yet.
-    Waits,
-    /// The segments that it had received and sent when it was first examined there.
-    Since([u32; 2]),
-}
 
 /// When connections may move, with respect to changes of the rules.
 #[derive(Default, Debug)]
@@ -61,7 +53,7 @@ impl Churn {
 impl Connection {
     /// Returns true if the connection is in the kernel because rules changed, and so may return.
     fn is_home_for_rules(&self) -> bool {
-        matches!(self.state, State::Kernel | State::Preparing) && self.why == RULES_CHANGED
+        matches!(self.state, State::Kernel(_) | State::Preparing(_)) && self.why == RULES_CHANGED
     }
 
     /// The connection could not return now. It is tried again after more packets have passed.
@@ -71,7 +63,7 @@ impl Connection {
 
     /// Returns true, once, when the connection may return: its packets have passed the new rules.
     fn returns(&mut self) -> bool {
-        let Some(waits) = self.returns.filter(|_| self.state == State::Kernel) else { return false };
+        let Some(waits) = self.returns.filter(|_| matches!(self.state, State::Kernel(_))) else { return false };
         let Ok(now) = baton_kernel::segments(&*self.fd) else {
             // The connection could not be moved either.
             self.returns = None;
@@ -96,9 +88,9 @@ impl Broker {
     /// Brings every connection home.
     pub(super) fn on_rules_changed(&mut self) {
         let mut away = Vec::new();
-        for connection in self.connections.values_mut() {
+        for connection in self.connections.all_mut() {
             match connection.state {
-                State::Engine | State::Starting | State::Bringing | State::Holding => {
+                State::Engine(_) | State::Starting(_) | State::Bringing(_) | State::Holding(_) => {
                     away.push(connection.id);
                     connection.returns = Some(Return::Waits);
                 }
@@ -111,7 +103,7 @@ impl Broker {
             let text = format!("the firewall's rules changed; {} connections come home", away.len());
             event.reason(RULES_CHANGED).text(text)
         });
-        away.into_iter().for_each(|id| self.leave(id, Goal::Home, RULES_CHANGED));
+        away.into_iter().for_each(|id| self.evict(id, Goal::Home, RULES_CHANGED));
     }
 
     /// Returns connections that came home because of new rules to the engine when they may. Call it
@@ -120,12 +112,9 @@ impl Broker {
         if self.stopping || self.churn.is_pausing(Instant::now()) {
             return;
         }
-        let back = self
-            .connections
-            .values_mut()
-            .filter_map(|connection| connection.returns().then_some(connection.id))
-            .collect();
-        self.fetch_back(back);
+        let back =
+            self.connections.all_mut().filter_map(|connection| connection.returns().then_some(connection.id)).collect();
+        self.prepare_again(back);
     }
 }
 

@@ -16,7 +16,7 @@ const FLIGHT: u32 = 20;
 fn ssthresh_after_loss(congestion: Congestion) -> u32 {
     let mut found = 0;
     World::enter_with(
-        |config: &mut Config| config.congestion = congestion,
+        |config: &mut Config| config.tuning.congestion = congestion,
         |world| {
             let service = world.service();
             let mut line = world.line(false);

@@ -59,7 +59,7 @@ fn what_finds_no_room_waits_until_there_is_some() {
     need_root!();
     need_program!("clang");
     World::enter_with(
-        |config| config.connections = 1,
+        |config| config.tuning.connections = 1,
         |world| {
             let service = world.service();
             let (mut first, mut second) = (world.line(false), world.line(false));

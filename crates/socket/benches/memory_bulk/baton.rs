@@ -30,7 +30,8 @@ struct Host {
 impl Host {
     fn new(address: &str, mac: u8, port: MemoryPort, mtu: u16, copied: bool) -> Host {
         let addresses = vec![address.parse().expect("an address")];
-        let interface = InterfaceConfig { mtu, ..InterfaceConfig::ethernet([2, 0, 0, 0, 0, mac], addresses) };
+        let mut interface = InterfaceConfig::ethernet([2, 0, 0, 0, 0, mac], addresses);
+        interface.mtu = mtu;
         let config = EngineConfig::new(interface, [mac; 32]);
         let mut engine = Engine::new(&config, baton_engine::frame_io::FrameIo::capabilities(&port));
         let layout = Layout { qps: 16, queue_depth: 4, requests: 16, data_bytes: 2 * u64::from(RING) };

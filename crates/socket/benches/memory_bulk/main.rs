@@ -17,7 +17,7 @@ use std::cell::RefCell;
 const BATON_MSS: usize = 1448;
 const SMOL_MSS: usize = 1460;
 
-const OPTIONS: MemoryOptions = MemoryOptions { mtu: 1500, frames: 64, checksum_offload: false, gso: false };
+const OPTIONS: MemoryOptions = MemoryOptions::new().frames(64);
 
 /// Data packets per turn.
 const PACKETS: usize = 2048;
@@ -27,7 +27,7 @@ fn main() {
     let smol = RefCell::new(smol::Pair::connected());
     let in_place = RefCell::new(baton::Pair::connected(OPTIONS, false));
     let copied = RefCell::new(baton::Pair::connected(OPTIONS, true));
-    let vouched = RefCell::new(baton::Pair::connected(MemoryOptions { checksum_offload: true, ..OPTIONS }, false));
+    let vouched = RefCell::new(baton::Pair::connected(OPTIONS.checksum_offload(true), false));
     let (from, mut to) = (vec![5u8; 256 << 10], vec![0u8; 256 << 10]);
     let mut set = Rounds::new("a data packet, both ends", PACKETS);
     set.add("smoltcp", || smol.borrow_mut().transfer(PACKETS * SMOL_MSS));

@@ -253,6 +253,7 @@ impl Posix {
             SocketEvent::Adopted { conn, .. } => self.host.abort(conn),
             // These connections never move.
             SocketEvent::Parted { .. } => {}
+            other => debug_assert!(false, "the calls have to handle {other:?}"),
         }
     }
 

@@ -6,7 +6,6 @@ use crate::host::OURS;
 use baton_consumer::buffers::Share;
 use baton_consumer::consumer::Conn;
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
-use baton_tcp::config::Congestion;
 use baton_tcp::info::Info;
 use baton_tcp::options::SocketOption;
 use baton_tcp::time::Duration;
@@ -104,7 +103,7 @@ impl Posix {
     fn set_tcp_option(&mut self, fd: Fd, name: c_int, value: &[u8]) -> Answer<()> {
         if name == libc::TCP_CONGESTION {
             let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
-            return if &value[..end] == self.congestion_name() { Ok(()) } else { refuse(libc::ENOENT) };
+            return if &value[..end] == self.congestion.name().as_bytes() { Ok(()) } else { refuse(libc::ENOENT) };
         }
         let number = int(value)?;
         let on = number != 0;
@@ -229,7 +228,7 @@ impl Posix {
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) => socket.options.mtu_discover,
             (libc::IPPROTO_TCP, libc::TCP_INFO) => return Ok(self.tcp_info(fd)?.to_vec()),
             (libc::IPPROTO_TCP, libc::TCP_CONGESTION) => {
-                let mut name = self.congestion_name().to_vec();
+                let mut name = self.congestion.name().as_bytes().to_vec();
                 name.resize(NAME_BYTES, 0);
                 return Ok(name);
             }
@@ -265,13 +264,6 @@ impl Posix {
         let engine = self.host.engine();
         let id = engine.streamer().connection(OURS, conn.0)?;
         engine.tce().info(now, id)
-    }
-
-    fn congestion_name(&self) -> &'static [u8] {
-        match self.congestion {
-            Congestion::Reno => b"reno",
-            Congestion::Cubic => b"cubic",
-        }
     }
 }
 

@@ -54,7 +54,7 @@ struct Seen {
     closed: bool,
 }
 
-/// A socket.
+/// A socket of the POSIX layer: a listener, an attempt or a connection.
 pub(super) struct Socket {
     /// True for `AF_INET6`, false for `AF_INET`.
     pub v6: bool,

@@ -16,7 +16,7 @@ pub(super) struct Wire {
 /// Makes a wire for `frames` frames in each direction. Returns the engine's end, the caller's end,
 /// and the size of the largest frame.
 pub(super) fn pair(ethernet: bool, mtu: u16, frames: usize) -> (Wire, MemoryPort, usize) {
-    let (inner, outer) = MemoryPort::pair(MemoryOptions { mtu, frames, ..MemoryOptions::default() });
+    let (inner, outer) = MemoryPort::pair(MemoryOptions::new().mtu(mtu).frames(frames));
     let frame_bytes = usize::from(mtu) + if ethernet { LINK_HEADER } else { 0 };
     (Wire { port: inner, ethernet }, outer, frame_bytes)
 }
@@ -52,7 +52,9 @@ pub(super) fn take(outer: &mut MemoryPort, buf: &mut [u8]) -> Option<usize> {
 
 impl FrameIo for Wire {
     fn capabilities(&self) -> Capabilities {
-        Capabilities { ethernet: self.ethernet, ..self.port.capabilities() }
+        let mut capabilities = self.port.capabilities();
+        capabilities.ethernet = self.ethernet;
+        capabilities
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {

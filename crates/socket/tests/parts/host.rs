@@ -103,12 +103,12 @@ fn bytes_arrive_once_and_in_order_both_ways() {
 
 #[test]
 fn super_frames_carry_the_same_bytes() {
-    both_ways(MemoryOptions { gso: true, ..MemoryOptions::default() });
+    both_ways(MemoryOptions::new().gso(true));
 }
 
 #[test]
 fn jumbo_frames_carry_the_same_bytes() {
-    both_ways(MemoryOptions { mtu: 9000, ..MemoryOptions::default() });
+    both_ways(MemoryOptions::new().mtu(9000));
 }
 
 // tests: MUST-60

@@ -20,13 +20,7 @@ const FILE: &str = "BATON_TEST_REGION";
 const TOTAL: usize = 300_000;
 
 fn config() -> ConsumerConfig {
-    ConsumerConfig {
-        stream_buffer: 1 << 16,
-        stream_buffers: 16,
-        large_buffer: 1 << 18,
-        large_buffers: 2,
-        connections: 16,
-    }
+    ConsumerConfig::new(16, (1 << 16, 16), (1 << 18, 2))
 }
 
 /// The code of the other process: echoes on one connection. Returns at once in the test's own

@@ -137,7 +137,7 @@ fn a_fin_alone_is_not_pushed() {
 
 #[test]
 fn no_super_frame_takes_a_whole_window() {
-    let mut lab = Lab::on(MemoryOptions { gso: true, ..MemoryOptions::default() }, |_| ());
+    let mut lab = Lab::on(MemoryOptions::new().gso(true), |_| ());
     let (mut peer, conn) = lab.connect(80, None, NODELAY);
     lab.drain();
     // The initial window is ten segments.

@@ -128,7 +128,7 @@ proptest! {
         calls in prop::collection::vec(calls(), 1..300),
     ) {
         let congestion = if reno { Congestion::Reno } else { Congestion::Cubic };
-        let config = Config { congestion, ..Config::default() };
+        let config = Config::default().with(|config| config.congestion = congestion);
         let iss = Seq(u32::MAX - 100_000);
         let mut s = Sender::new(&config, iss, 1000, Instant(0));
         s.set_sack(sack);

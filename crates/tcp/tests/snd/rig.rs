@@ -21,7 +21,7 @@ pub struct Rig {
 }
 
 pub fn reno() -> Config {
-    Config { congestion: Congestion::Reno, ..Config::default() }
+    Config::default().with(|config| config.congestion = Congestion::Reno)
 }
 
 pub fn seg(n: u32) -> Seq {

@@ -9,7 +9,7 @@ fn configs() -> impl Iterator<Item = (Config, bool, bool)> {
     for congestion in [Congestion::Reno, Congestion::Cubic] {
         for sack in [false, true] {
             for timestamps in [false, true] {
-                all.push((Config { congestion, ..Config::default() }, sack, timestamps));
+                all.push((Config::default().with(|config| config.congestion = congestion), sack, timestamps));
             }
         }
     }

@@ -241,7 +241,7 @@ fn the_window_does_not_grow_for_an_application_that_does_not_use_it() {
 #[test]
 fn a_run_of_acknowledgments_grows_the_window_as_its_members_would() {
     for congestion in [baton_tcp::config::Congestion::Reno, baton_tcp::config::Congestion::Cubic] {
-        let config = Config { congestion, ..Config::default() };
+        let config = Config::default().with(|config| config.congestion = congestion);
         for sack in [false, true] {
             let (mut single, mut run) = (Rig::new(&config, sack, 100), Rig::new(&config, sack, 100));
             let (mut sent, mut acked, mut time) = (0, 0, 0);

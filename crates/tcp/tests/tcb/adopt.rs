@@ -226,7 +226,7 @@ fn suspending_gives_up_what_is_parked_and_resuming_says_where_we_stand() {
     let mut rig = Rig::established_with(plain());
     let out = rig.parked(7, &seg(Flags::ACK, RCV + 1_000, SND, 70_000)).to_vec();
     assert!(!out.iter().any(|c| matches!(c, Command::Drop { .. } | Command::Place { .. })) || rig.info().parked == 0);
-    let mut held = Rig::with(Config { unposted_window: 10_000, ..plain() }, |cx, out| {
+    let mut held = Rig::with(plain().with(|config| config.unposted_window = 10_000), |cx, out| {
         let mut tcb = Tcb::connect(cx, &baton_tcp::handshake::Open { rcv_space: 0, ..crate::rig::open() }, out);
         tcb.handle_segment(cx, &crate::rig::syn(crate::rig::SYN_ACK, ISS + 1), Placement::Empty, out);
         tcb

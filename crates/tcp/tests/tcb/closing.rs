@@ -89,7 +89,7 @@ fn a_new_syn_may_end_time_wait() {
 // tests: SHLD-4
 #[test]
 fn with_timestamps_they_decide() {
-    let mut rig = Rig::connecting(Config { timestamps: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.timestamps = true));
     let stamped = |s, val| baton_tcp::segment::Segment { timestamps: ts(val, 77), ..s };
     rig.arrive(&stamped(syn(SYN_ACK, SND), 5_000));
     rig.call(|t, cx, out| t.shutdown(cx, out));
@@ -130,7 +130,7 @@ fn data_that_nobody_will_read_is_answered_with_a_reset() {
     assert_eq!(controls(&out), [(RST_ACK, SND + 1, RCV)]);
     assert!(rig.tcb.is_closed());
     // Also what was parked and never read.
-    let mut rig = Rig::established_with(Config { unposted_window: 5_000, ..plain() });
+    let mut rig = Rig::established_with(plain().with(|config| config.unposted_window = 5_000));
     let full = RCV + (1 << 16);
     rig.placed(&seg(Flags::ACK, RCV, SND, 1 << 16), full);
     rig.take();

@@ -24,7 +24,7 @@ fn syn_of(commands: &[Command]) -> (Flags, Seq, Seq, u16, SynReply, Option<u32>)
 // tests: MUST-14, MUST-65, MAY-3
 #[test]
 fn our_syn_offers_everything() {
-    let rig = Rig::connecting(Config { ecn: true, ..Config::default() });
+    let rig = Rig::connecting(Config::default().with(|config| config.ecn = true));
     let (flags, seq, _, wnd, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!((flags, seq), (Flags::SYN | Flags::ECE | Flags::CWR, ISS));
     assert_eq!(reply, SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true });
@@ -41,7 +41,7 @@ fn our_syn_ack_confirms_only_what_was_offered() {
     let mut offer = syn(Flags::SYN | Flags::ECE | Flags::CWR, Seq(0));
     offer.syn = SynOptions { mss: Some(1400), window_scale: Some(20), sack_permitted: true };
     offer.timestamps = ts(4_242, 0);
-    let config = Config { ecn: true, ..Config::default() };
+    let config = Config::default().with(|config| config.ecn = true);
     let mut rig = Rig::with(config, |cx, out| Tcb::accept(cx, &offer, &open(), out));
     let (flags, _, _, _, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!(flags, SYN_ACK | Flags::ECE);
@@ -191,7 +191,7 @@ fn a_syn_ack_is_repeated_and_then_forgotten() {
 /// RFC 3168 §6.1.1.1.
 #[test]
 fn a_repeated_syn_asks_for_no_ecn() {
-    let mut rig = Rig::connecting(Config { ecn: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.ecn = true));
     rig.take();
     assert_eq!(controls(rig.expire()), [(Flags::SYN, ISS, Seq(0))]);
 }

@@ -2,7 +2,6 @@
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
-use baton_tcp::config::Config;
 use baton_tcp::icmp::{IcmpError, IcmpKind};
 use baton_tcp::segment::{ParkId, Segment};
 use baton_tcp::state::State;
@@ -94,7 +93,7 @@ fn full_segments_that_keep_vanishing_are_made_smaller() {
 /// RFC 3168 §6.1.3, §6.1.2.
 #[test]
 fn congestion_marks_are_echoed_until_cwr() {
-    let mut rig = Rig::connecting(Config { ecn: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.ecn = true));
     rig.arrive(&syn(SYN_ACK | Flags::ECE, SND));
     rig.take();
     let mut marked = seg(Flags::ACK, RCV, SND, 100);
@@ -112,7 +111,7 @@ fn congestion_marks_are_echoed_until_cwr() {
 /// RFC 3168 §6.1.2.
 #[test]
 fn an_echo_is_answered_with_cwr_once() {
-    let mut rig = Rig::connecting(Config { ecn: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.ecn = true));
     rig.arrive(&syn(SYN_ACK | Flags::ECE, SND));
     rig.sent(14_600);
     rig.take();
@@ -154,7 +153,7 @@ fn urgent_data_is_announced_when_its_end_moves() {
 /// that can give the connection back to Linux must not have taken the segment.
 #[test]
 fn urgent_data_that_is_refused_is_sent_again() {
-    let mut rig = Rig::established_with(Config { refuse_urgent: true, ..plain() });
+    let mut rig = Rig::established_with(plain().with(|config| config.refuse_urgent = true));
     rig.sent(10);
     let mut urgent = seg(Flags::ACK | Flags::URG | Flags::FIN, RCV, SND + 10, 10);
     urgent.urgent = 10;
@@ -176,7 +175,7 @@ fn urgent_data_that_is_refused_is_sent_again() {
 
 #[test]
 fn a_pointer_to_what_was_received_refuses_nothing() {
-    let mut rig = Rig::established_with(Config { refuse_urgent: true, ..plain() });
+    let mut rig = Rig::established_with(plain().with(|config| config.refuse_urgent = true));
     rig.parked(1, &seg(Flags::ACK, RCV, SND, 10));
     let pointing = |seq, len, to| Segment { urgent: to, ..seg(Flags::ACK | Flags::URG, seq, SND, len) };
     for (case, segment, refused) in [

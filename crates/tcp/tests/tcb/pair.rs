@@ -116,13 +116,12 @@ impl World {
 
 /// A configuration without the options that the bits name.
 fn without(options: u8) -> Config {
-    Config {
-        sack: options & 1 == 0,
-        timestamps: options & 2 == 0,
-        window_scaling: options & 4 == 0,
-        unposted_window: 10_000,
-        ..Config::default()
-    }
+    Config::default().with(|config| {
+        config.sack = options & 1 == 0;
+        config.timestamps = options & 2 == 0;
+        config.window_scaling = options & 4 == 0;
+        config.unposted_window = 10_000;
+    })
 }
 
 /// Two hosts of which one connects, each with so many bytes to send.
@@ -168,7 +167,13 @@ fn a_perfect_wire() {
 
 #[test]
 fn a_consumer_that_posts_late_and_little() {
-    exchange(&Config { unposted_window: 8_000, ..Config::default() }, [0, 0], Faults::default(), 1, [100_000, 100_000]);
+    exchange(
+        &Config::default().with(|config| config.unposted_window = 8_000),
+        [0, 0],
+        Faults::default(),
+        1,
+        [100_000, 100_000],
+    );
 }
 
 proptest! {

@@ -2,7 +2,6 @@
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, MAX_RANGES, Notice, PLACE_RANGES};
-use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
 use baton_tcp::options::SocketOption;
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment};
@@ -31,7 +30,7 @@ const AT: Seq = Seq(RCV.0 + 1_460);
 #[test]
 fn a_lone_segment_is_acknowledged_before_half_a_second() {
     for (configured, expected) in [(40, 40), (499, 499), (3_000, 499)] {
-        let config = Config { delayed_ack: Duration::from_millis(configured), ..plain() };
+        let config = plain().with(|config| config.delayed_ack = Duration::from_millis(configured));
         let mut rig = Rig::established_with(config);
         rig.call(|t, cx, out| t.set_option(cx, SocketOption::QuickAck(false), out));
         let start = rig.now;
@@ -79,7 +78,7 @@ fn one_ack_for_all_that_a_segment_releases() {
 }
 
 fn with_sack() -> Rig {
-    let mut rig = Rig::connecting(Config { sack: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.sack = true));
     let mut answer = syn(SYN_ACK, SND);
     answer.syn.sack_permitted = true;
     rig.arrive(&answer);
@@ -118,7 +117,7 @@ fn duplicates_are_told_of_first() {
 
 /// A connection whose consumer has posted nothing.
 fn unposted(window: u32) -> Rig {
-    let config = Config { unposted_window: window, ..plain() };
+    let config = plain().with(|config| config.unposted_window = window);
     let mut rig = Rig::with(config, |cx, out| Tcb::connect(cx, &Open { rcv_space: 0, ..open() }, out));
     rig.arrive(&syn(SYN_ACK, SND));
     rig.take();

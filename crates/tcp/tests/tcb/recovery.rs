@@ -2,7 +2,6 @@
 //! out as commands, in the same call.
 
 use crate::rig::{RCV, Rig, SND, plain, retransmits, seg, transmit};
-use baton_tcp::config::Config;
 use baton_tcp::time::Duration;
 use baton_wire::tcp::Flags;
 
@@ -39,7 +38,7 @@ fn what_repeats_leave_of_the_window_is_told_at_once() {
 
 #[test]
 fn a_sack_hole_is_repeated_in_the_call_that_shows_it() {
-    let mut rig = Rig::established_with(Config { sack: true, ..plain() });
+    let mut rig = Rig::established_with(plain().with(|config| config.sack = true));
     // The peer did not offer SACK: no block is believed.
     rig.sent(10 * MSS);
     let mut ack = seg(Flags::ACK, RCV, SND, 0);
@@ -55,7 +54,7 @@ fn a_sack_hole_is_repeated_in_the_call_that_shows_it() {
 
 /// A connection whose peer sends SACK blocks.
 fn sack_rig() -> Rig {
-    let mut rig = Rig::connecting(Config { sack: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.sack = true));
     rig.after(Duration::from_millis(50));
     let mut syn = crate::rig::syn(crate::rig::SYN_ACK, SND);
     syn.syn.sack_permitted = true;

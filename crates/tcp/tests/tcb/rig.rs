@@ -29,7 +29,11 @@ pub fn open() -> Open {
 
 /// Options off, so that a test sees only what it is about.
 pub fn plain() -> Config {
-    Config { sack: false, timestamps: false, window_scaling: false, ..Config::default() }
+    Config::default().with(|config| {
+        config.sack = false;
+        config.timestamps = false;
+        config.window_scaling = false;
+    })
 }
 
 /// A segment of the peer without options.

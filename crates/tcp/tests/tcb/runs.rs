@@ -10,7 +10,10 @@ use baton_wire::tcp::Flags;
 use proptest::prelude::*;
 
 fn each() -> Config {
-    Config { acks: Acks::EverySecond, timestamps: true, ..plain() }
+    plain().with(|config| {
+        config.acks = Acks::EverySecond;
+        config.timestamps = true;
+    })
 }
 
 /// The acknowledgment numbers that leave, templates expanded, and everything else.

@@ -2,7 +2,6 @@
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
-use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
 use baton_tcp::options::SocketOption;
 use baton_tcp::segment::Placement;
@@ -16,7 +15,11 @@ const MSS: u32 = 1460;
 
 /// A connection whose peer sends SACK blocks, if `sack`; with ECN, if `ecn`.
 fn connected(sack: bool, ecn: bool, room: u32) -> Rig {
-    let config = Config { sack: true, ecn: true, unposted_window: 64 << 10, ..plain() };
+    let config = plain().with(|config| {
+        config.sack = true;
+        config.ecn = true;
+        config.unposted_window = 64 << 10;
+    });
     let mut rig = Rig::with(config, |cx, out| Tcb::connect(cx, &Open { rcv_space: room, ..open() }, out));
     rig.after(Duration::from_millis(50));
     let mut answer = syn(SYN_ACK | if ecn { Flags::ECE } else { Flags::NONE }, SND);

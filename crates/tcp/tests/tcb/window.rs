@@ -2,7 +2,6 @@
 
 use crate::rig::*;
 use baton_tcp::command::Command;
-use baton_tcp::config::Config;
 use baton_tcp::options::SocketOption;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
@@ -59,7 +58,7 @@ fn a_window_that_opens_beside_an_acknowledgment_is_told() {
 // tests: MUST-1, REC-1
 #[test]
 fn windows_are_unsigned_and_scaled() {
-    let mut rig = Rig::connecting(Config { window_scaling: true, ..plain() });
+    let mut rig = Rig::connecting(plain().with(|config| config.window_scaling = true));
     let mut answer = syn(SYN_ACK, SND);
     answer.syn.window_scale = Some(14);
     answer.wnd = 0xffff;

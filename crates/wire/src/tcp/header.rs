@@ -41,7 +41,7 @@ pub struct Segment<'a> {
     pub header: Header,
     /// The option bytes.
     pub options: &'a [u8],
-    /// The payload.
+    /// The bytes behind the header and its options.
     pub payload: &'a [u8],
 }
 

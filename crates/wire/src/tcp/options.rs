@@ -49,7 +49,7 @@ pub enum TcpOption<'a> {
     Timestamps(Timestamps),
     /// An option that is not known, or a known one of a wrong length.
     Unknown {
-        /// Its kind.
+        /// The option's kind (IANA, TCP parameters).
         kind: u8,
         /// What follows its length byte.
         data: &'a [u8],

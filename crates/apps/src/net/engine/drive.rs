@@ -105,7 +105,9 @@ impl Drive {
                 if frames + steps > 0 {
                     apart.wake_tce_if_asleep();
                 }
-                Ok(Activity { frames, steps })
+                let mut activity = Activity::default();
+                (activity.frames, activity.steps) = (frames, steps);
+                Ok(activity)
             }
         }
     }

@@ -218,6 +218,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
             SocketEvent::Adopted { conn, .. } => self.consumer.abort(conn),
             // The connections of this consumer never move.
             SocketEvent::Parted { .. } => {}
+            other => debug_assert!(false, "this consumer has to handle {other:?}"),
         }
     }
 

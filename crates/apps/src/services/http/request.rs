@@ -16,7 +16,7 @@ pub enum Head {
     Whole(usize, Wanted),
 }
 
-/// A request.
+/// The parts of a request that the server needs.
 pub struct Wanted {
     /// True for HEAD: the response has no body.
     pub head_only: bool,

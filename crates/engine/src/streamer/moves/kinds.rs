@@ -48,7 +48,7 @@ pub enum SuspendError {
 pub enum Moved {
     /// It is here now; its first frames may have left.
     Adopted {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// The consumer that owns it.
         consumer: ConsumerId,
@@ -63,19 +63,19 @@ pub enum Moved {
         consumer: ConsumerId,
         /// The token given with the adoption.
         token: u64,
-        /// The reason.
+        /// Why the engine does not take it.
         why: AdoptError,
     },
     /// It stands still: `let_go` or `resume` it.
     Suspended(Box<Suspended>),
     /// It cannot leave in its present state, and goes on here.
     Stays {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// It ended before it could leave; its consumer was told.
     Ended {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
     },
     /// Its peer sends urgent data, which this engine does not take
@@ -88,7 +88,7 @@ pub enum Moved {
     /// It was in TIME-WAIT, and has ended for a new one with the same addresses and ports (RFC
     /// 6191 §2). A listener, if there is one, is in the stack that owns the interface.
     Reopened {
-        /// The connection.
+        /// The connection's number in this engine.
         conn: ConnId,
         /// The new one's SYN, from the TCP header on.
         syn: Box<[u8]>,
@@ -99,7 +99,7 @@ pub enum Moved {
 /// queue pair's streams.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Suspended {
-    /// The connection.
+    /// The connection's number in this engine.
     pub conn: ConnId,
     /// The consumer that owns it.
     pub consumer: ConsumerId,
