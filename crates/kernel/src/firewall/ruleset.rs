@@ -2,7 +2,7 @@
 
 use super::packet::{Field, Hook};
 use super::registers::Span;
-use super::xt::Match;
+use super::xt_match::Match;
 use std::collections::HashMap;
 
 /// What happens to a packet.
