@@ -296,7 +296,7 @@ impl KernelSide {
     /// Errors from the kernel. The SYN is then lost, as if the network had dropped it.
     pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
         let mac = self.link(interface)?.mac;
-        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
+        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn(interface, mac, tuple, syn))?;
         Ok(())
     }
 

@@ -101,7 +101,7 @@ fn chains(version: Version, table: &str, raw: &Raw) -> Option<HashMap<String, Ch
             current = None;
             continue;
         }
-        let rule = rule(version, entry, (&name, info), &starts)?;
+        let rule = rule(version, entry, &name, info, &starts)?;
         let chain = current.as_ref()?;
         chains.entry(chain.clone()).or_insert_with(Chain::default).rules.push(rule);
     }
@@ -111,7 +111,8 @@ fn chains(version: Version, table: &str, raw: &Raw) -> Option<HashMap<String, Ch
 fn rule(
     version: Version,
     entry: &Entry<'_>,
-    (target, info): (&str, &[u8]),
+    target: &str,
+    info: &[u8],
     starts: &HashMap<usize, String>,
 ) -> Option<Rule> {
     let family = if version == Version::V4 { IP } else { IP6 };

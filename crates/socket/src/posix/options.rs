@@ -52,7 +52,7 @@ impl Posix {
             libc::SOL_SOCKET => self.set_socket_option(fd, name, value),
             libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value),
             libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => self.set_mtu_discover(fd, value),
-            libc::IPPROTO_IP => self.set_ip_option(fd, name, value, (libc::IP_TOS, libc::IP_TTL)),
+            libc::IPPROTO_IP => self.set_ip_option(fd, name, value, libc::IP_TOS, libc::IP_TTL),
             libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => {
                 let on = int(value)? != 0;
                 let socket = self.table.socket_mut(fd)?;
@@ -63,7 +63,7 @@ impl Posix {
                 Ok(())
             }
             libc::IPPROTO_IPV6 if self.table.socket(fd)?.v6 => {
-                self.set_ip_option(fd, name, value, (libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS))
+                self.set_ip_option(fd, name, value, libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS)
             }
             _ => refuse(libc::ENOPROTOOPT),
         }
@@ -186,7 +186,7 @@ impl Posix {
     }
 
     /// Sets the traffic class or time to live. The option names depend on the IP version.
-    fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], (class, ttl): (c_int, c_int)) -> Answer<()> {
+    fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], class: c_int, ttl: c_int) -> Answer<()> {
         // A single byte is accepted for these, as in Linux.
         let number = match value {
             [byte] => c_int::from(*byte),
