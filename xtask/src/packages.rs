@@ -5,7 +5,7 @@
 //! * Each says what a registry shows of it.
 //! * Each package has every file of its crate except tests and benchmarks, which need crates that are
 //!   not published; and every file that its sources include.
-//! * What they need from outside builds with the oldest Rust that the workspace names.
+//! * What they and the programs need from outside builds with the oldest Rust that the workspace names.
 //!
 //! With `--build`, each package is also built from its own files, and so are the examples of `baton`,
 //! which takes minutes. Cargo's own check would unpack them into the user's cache, and find the old
@@ -56,7 +56,7 @@ pub fn check() -> Result<usize> {
         let missing = missing(package)?.into_iter().map(|file| format!("{}: its package lacks {file}", package.name));
         findings.extend(missing);
     }
-    findings.extend(too_new(&packages)?);
+    findings.extend(too_new(&metadata.members().collect::<Vec<_>>())?);
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("{} packages, {} findings", packages.len(), findings.len());
     Ok(findings.len())
