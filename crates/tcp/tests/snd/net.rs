@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// What the path does; probabilities in 1/1000.
+/// Delay and faults of the path; probabilities in 1/1000.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     pub delay: Duration,
@@ -82,7 +82,7 @@ pub struct World {
     last_ack_sent: Seq,
     unacked_segments: u32,
     delack_at: Option<u64>,
-    // What is counted.
+    // Counters.
     pub rtos: u32,
     pub probes: u32,
     pub undone: u32,
