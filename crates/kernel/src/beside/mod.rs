@@ -1,4 +1,4 @@
-//! What the kernel does with a connection's packets in addition to what its socket does, and the
+//! Treatment of a connection's packets that the kernel adds to its socket's, and the
 //! engine would not do: IPsec, BPF programs of the control group, other programs and queueing
 //! disciplines of the interface, bridging.
 //!
