@@ -1,7 +1,7 @@
 //! An allocator that counts the bytes that are in use.
 //!
-//! What it upholds: it hands every call to the system's allocator as it came, and looks
-//! at the layout only.
+//! This module upholds: the allocator hands every call to the system's allocator as it came, and
+//! looks at the layout only.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
