@@ -5,7 +5,7 @@
 //! * Each says what a registry shows of it.
 //! * Each package has every file of its crate except tests and benchmarks, which need crates that are
 //!   not published; and every file that its sources include.
-//! * What they need from outside builds with the oldest Rust that the workspace names.
+//! * Their dependencies from outside build with the oldest Rust that the workspace names.
 //!
 //! With `--build`, cargo also builds each package from its own files alone, which takes minutes.
 
@@ -91,7 +91,7 @@ fn warnings(told: &str) -> impl Iterator<Item = &str> {
     warnings.filter(|warning| !MEANT.iter().any(|start| warning.starts_with(start)))
 }
 
-/// What a registry shows of a package, as far as it is missing.
+/// The fields missing of those that a registry shows of a package.
 fn shown(package: &Package) -> Vec<&'static str> {
     let given = [
         ("description", package.description.is_some()),

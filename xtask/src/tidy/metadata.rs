@@ -23,7 +23,7 @@ pub struct Package {
     pub id: String,
     /// SPDX expression.
     pub license: Option<String>,
-    /// What it is, in a sentence.
+    /// Its purpose, in a sentence.
     pub description: Option<String>,
     /// Its version.
     pub version: String,
@@ -52,14 +52,14 @@ pub struct Dependency {
     pub name: String,
     /// `dev`, `build`, or none.
     pub kind: Option<String>,
-    /// What the package calls it, if not by its name.
+    /// The name that the package uses for it, if not its own.
     pub rename: Option<String>,
 }
 
 /// A library, binary, test or bench.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
-    /// What cargo calls it.
+    /// The name that cargo uses for it.
     pub name: String,
     /// `lib`, `bin`, `bench`, …
     pub kind: Vec<String>,

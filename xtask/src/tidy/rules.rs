@@ -1,4 +1,4 @@
-//! What the rules allow: `xtask/tidy.toml`.
+//! The rules' settings, from `xtask/tidy.toml`.
 
 use std::collections::BTreeMap;
 use std::fs;
