@@ -49,7 +49,7 @@ pub enum Rule {
 /// The facts about a connection that a rule looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// Our port.
+    /// The port of our end.
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,

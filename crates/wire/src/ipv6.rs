@@ -148,7 +148,7 @@ pub struct Chain {
     pub protocol: u8,
     /// Length of all extension headers in bytes.
     pub len: usize,
-    /// Their number.
+    /// Number of extension headers.
     pub count: usize,
     /// The fragment header, if there is one.
     pub fragment: Option<FragmentInfo>,

@@ -24,7 +24,7 @@ struct Lines([AtomicU64; 16]);
 /// A region in memory of our own, with a guard on either side.
 pub struct Hostage {
     lines: Arc<Vec<Lines>>,
-    /// The region.
+    /// The region that the lines make up.
     pub region: Arc<Region>,
     /// Words of memory that the consumer can write.
     pub words: usize,

@@ -14,7 +14,7 @@ pub struct Metadata {
     pub workspace_members: Vec<String>,
 }
 
-/// A package.
+/// A package of the workspace, or one that it depends on.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Package {
     /// Its name on crates.io, or in our workspace.
@@ -25,7 +25,7 @@ pub struct Package {
     pub license: Option<String>,
     /// Its purpose, in a sentence.
     pub description: Option<String>,
-    /// Its version.
+    /// The version in its manifest.
     pub version: String,
     /// Path of the page that a registry shows.
     pub readme: Option<String>,
@@ -39,9 +39,9 @@ pub struct Package {
     pub publish: Option<Vec<String>>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
-    /// Its dependencies.
+    /// Edges to the packages that it depends on.
     pub dependencies: Vec<Dependency>,
-    /// Its targets.
+    /// Libraries, binaries, tests and benches that it builds.
     pub targets: Vec<Target>,
 }
 

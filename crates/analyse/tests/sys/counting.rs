@@ -7,7 +7,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The allocator.
+/// Counts the bytes that are allocated, now and at most.
 pub struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);

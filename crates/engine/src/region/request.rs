@@ -167,11 +167,11 @@ pub enum Queue {
 /// The two ends of a queue pair's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
-    /// Our address.
+    /// The address of our end.
     pub local: Addr,
     /// The peer's address; unspecified on a listener.
     pub remote: Addr,
-    /// Our port.
+    /// The port of our end.
     pub local_port: u16,
     /// The peer's port; 0 on a listener.
     pub remote_port: u16,

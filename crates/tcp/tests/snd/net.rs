@@ -71,11 +71,11 @@ pub struct World {
     events: BTreeMap<Reverse<(u64, u64)>, Event>,
     event_id: u64,
     link_free: u64,
-    // The Streamer.
+    // State of the sending Streamer.
     first: Seq,
     stream_end: Seq,
     streamer_nxt: Seq,
-    // The receiver.
+    // State of the receiver at the peer.
     rcv_nxt: Seq,
     out_of_order: Vec<(Seq, Seq)>,
     ts_recent: u32,
