@@ -355,7 +355,7 @@ impl Consumer {
     /// `NotConnected`.
     pub fn set_shares(&mut self, conn: Conn, send: Share, receive: Share) -> io::Result<()> {
         self.with(conn, |stream, region, pool| {
-            stream.set_shares(region, conn.0, (send, receive), pool);
+            stream.set_shares(region, conn.0, send, receive, pool);
             Ok(())
         })
     }

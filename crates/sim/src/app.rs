@@ -341,7 +341,7 @@ impl App {
         let dialogue = &dialogues[id];
         let script = if client { &dialogue.client } else { &dialogue.server };
         let buffers = self.buffers_of(qp);
-        let mut end = End::new(id, (client, client || dialogue.crossed), qp, script.clone(), buffers);
+        let mut end = End::new(id, client, client || dialogue.crossed, qp, script.clone(), buffers);
         // Events from before the program knew the queue pair.
         end.on_events(&self.regions[0], seen | self.regions[0].qp(qp).take_events());
         self.ends.insert((0, qp), end);

@@ -115,7 +115,7 @@ pub struct End {
 
 impl End {
     /// An end that has just got its queue pair.
-    pub fn new(id: usize, (client, opened): (bool, bool), qp: u32, script: Script, buffers: Buffers) -> End {
+    pub fn new(id: usize, client: bool, opened: bool, qp: u32, script: Script, buffers: Buffers) -> End {
         let stream = |forth: bool| Stream { phase: 2 * id as u64 + u64::from(forth) };
         End {
             id,

@@ -3,7 +3,7 @@
 //! `cargo xtask docs --write` sets `BATON_WRITE_PAGES`, and the tests write the pages instead of
 //! comparing them.
 
-use crate::{reasons, sources, top};
+use crate::{experiments, reasons, sources, top};
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -53,6 +53,11 @@ fn the_page_of_the_configuration_is_up_to_date() {
 #[test]
 fn the_page_of_reasons_is_up_to_date() {
     compare("docs/reference/reasons.md", &format!("{MADE}\n{}", reasons::page()));
+}
+
+#[test]
+fn the_page_of_experiments_is_up_to_date() {
+    compare("docs/reference/experiments.md", &format!("{MADE}\n{}", experiments::page()));
 }
 
 #[test]

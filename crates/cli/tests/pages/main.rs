@@ -1,6 +1,7 @@
 //! The pages for people: their commands run, and those made from the program are up to date.
 
 mod commands;
+mod experiments;
 mod fences;
 mod generated;
 mod reasons;

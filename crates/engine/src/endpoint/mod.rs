@@ -243,7 +243,7 @@ impl Endpoint {
         if self.config.ethernet && self.routes.next_hop(remote) == Some(remote) {
             let source = frame.get(6..12).and_then(|mac| mac.try_into().ok());
             if let Some(mac) = source.filter(|mac: &[u8; 6]| mac[0] & 1 == 0) {
-                self.neighbours.learn((remote, mac), neighbour::Source::Frame, true, now, &mut self.outbox);
+                self.neighbours.learn(remote, mac, neighbour::Source::Frame, true, now, &mut self.outbox);
             }
         }
         self.hop_for(now, remote)

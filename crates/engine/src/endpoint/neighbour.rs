@@ -212,7 +212,8 @@ impl Neighbours {
     /// True if anything was learned or confirmed.
     pub(super) fn learn(
         &mut self,
-        (addr, mac): (Addr, [u8; 6]),
+        addr: Addr,
+        mac: [u8; 6],
         source: Source,
         create: bool,
         now: Instant,

@@ -106,7 +106,7 @@ impl Streamer {
                 }
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
-            Command::Acks { first, step, count } => return self.send_acks(now, port, conn, (first, step, count)),
+            Command::Acks { first, step, count } => return self.send_acks(now, port, conn, first, step, count),
             Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
             Command::Place { park, seq, skip, len, rest } => {
                 self.place_order(conn, park, seq, skip, len);

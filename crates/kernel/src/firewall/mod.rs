@@ -20,6 +20,7 @@
 mod entries;
 mod expressions;
 mod legacy;
+mod legacy_table;
 mod nft;
 mod packet;
 mod registers;
@@ -28,6 +29,7 @@ mod ruleset;
 mod tests;
 mod walk;
 mod xt;
+mod xt_match;
 
 use crate::netlink::Socket;
 use legacy::Legacy;

@@ -65,7 +65,6 @@ pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 pub use orphans::Reaped;
 
-use crate::beside::Own;
 use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
@@ -73,6 +72,15 @@ use pins::Pins;
 /// less than a thousand connections with a segment each in flight. Of these a fifth was then lost,
 /// again and again. At worst, with super-frames for an engine that has stopped, this takes 256 MB.
 const WAITING: u32 = 4096;
+
+/// How Baton steers an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    /// By the TCX program with this id.
+    Tc(u32),
+    /// By XDP.
+    Xdp,
+}
 
 /// How frames get to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
