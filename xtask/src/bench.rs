@@ -23,7 +23,7 @@ struct Benchmark {
     command: Command,
 }
 
-/// What a person needs to judge or repeat a run.
+/// Facts that a person needs to judge or repeat a run.
 #[derive(Debug, Serialize)]
 struct Meta {
     date: String,

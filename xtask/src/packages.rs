@@ -5,7 +5,7 @@
 //! * Each says what a registry shows of it.
 //! * Each package has every file of its crate except tests and benchmarks, which need crates that are
 //!   not published; and every file that its sources include.
-//! * What they and the programs need from outside builds with the oldest Rust that the workspace names.
+//! * Dependencies of theirs and of the programs build with the oldest Rust that the workspace names.
 //!
 //! With `--build`, each package is also built from its own files, and so are the examples of `baton`,
 //! which takes minutes. Cargo's own check would unpack them into the user's cache, and find the old
@@ -125,7 +125,7 @@ fn warnings(told: &str) -> impl Iterator<Item = &str> {
     warnings.filter(|warning| !MEANT.iter().any(|start| warning.starts_with(start)))
 }
 
-/// What a registry shows of a package, as far as it is missing.
+/// The fields missing of those that a registry shows of a package.
 fn shown(package: &Package) -> Vec<&'static str> {
     let given = [
         ("description", package.description.is_some()),

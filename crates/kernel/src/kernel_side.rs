@@ -399,8 +399,8 @@ impl KernelSide {
         Ok(resume(fd, captured)?)
     }
 
-    /// Answers an engine's question for a neighbour, if the kernel knows the answer. What the
-    /// kernel learns later is reported by [`KernelSide::poll`].
+    /// Answers an engine's question for a neighbour, if the kernel knows the answer. A link address that
+    /// the kernel learns later is reported by [`KernelSide::poll`].
     ///
     /// # Errors
     /// Errors from the kernel.
@@ -457,7 +457,7 @@ fn is_transparent(fd: BorrowedFd<'_>) -> bool {
     sys::get_int(fd, libc::SOL_IP, libc::IP_TRANSPARENT).is_ok_and(|on| on != 0)
 }
 
-/// What the route of a socket's connection depends on.
+/// Reads everything that the route of a socket's connection depends on.
 fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Query> {
     let number = |name| sys::get_int(fd, libc::SOL_SOCKET, name).map_or(0, |number| number as u32);
     let scope = match remote {

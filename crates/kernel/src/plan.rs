@@ -7,7 +7,7 @@ use baton_wire::addr::Tuple;
 /// How a connection will be reached while it is away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// What its route depends on, including its addresses and ports.
+    /// Everything that its route depends on, including its addresses and ports.
     pub query: Query,
     /// The interface and the next hop.
     pub way: Way,

@@ -1,5 +1,5 @@
-//! What the program's threads and the driver of a stack share: the consumer behind a lock, and who
-//! waits for what.
+//! State that the program's threads and the driver of a stack share: the consumer behind a lock,
+//! and the threads and tasks that wait, with what they wait for.
 
 use baton_consumer::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
 use baton_consumer::waiters::Waiters;

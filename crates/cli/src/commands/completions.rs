@@ -9,7 +9,7 @@ use std::io::Write;
 #[command(after_help = "Examples:\n  . <(baton completions bash)\n  \
                   baton completions fish > ~/.config/fish/completions/baton.fish")]
 pub struct Args {
-    /// The shell
+    /// The shell to write completions for
     shell: Shell,
 }
 

@@ -63,7 +63,7 @@ pub struct Args {
     /// --steer xdp, otherwise direct
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
     engine: Option<Placement>,
-    /// What a service that this command starts does with connections that firewall rules act on:
+    /// Treatment of connections that firewall rules act on, by a service that this command starts:
     /// refuse (they stay in the kernel), strict (those that rules only count or log stay too), or
     /// follow (they move and bypass such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]

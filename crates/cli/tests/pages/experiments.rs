@@ -3,7 +3,7 @@
 use baton_lab::experiment::{Experiment, PLANS, plan};
 use baton_lab::papers::ALL;
 
-/// The page.
+/// The whole text of the page, as Markdown.
 pub fn page() -> String {
     let plans = PLANS.map(|(name, _)| format!("`{name}`")).join(" or ");
     let mut page = format!(

@@ -70,7 +70,7 @@ fn the_page_of_the_c_interface_is_up_to_date() {
     compare("docs/reference/c-api.md", &format!("{MADE}\n{}", sources::c_api()));
 }
 
-/// What the program prints.
+/// The program's output.
 fn baton(words: &[&str]) -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_baton")).args(words).stdin(Stdio::null()).output().unwrap();
     assert!(out.status.success(), "baton {words:?}: {}", String::from_utf8_lossy(&out.stderr));

@@ -9,7 +9,7 @@ mod sources;
 
 use std::path::{Path, PathBuf};
 
-/// The workspace.
+/// The workspace's directory.
 fn top() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/NAME").to_owned()
 }

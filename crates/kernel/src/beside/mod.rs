@@ -1,6 +1,6 @@
-//! What the kernel does with a connection's packets in addition to what its socket does, and the
-//! engine would not do: IPsec, BPF programs of the control group, other programs and queueing
-//! disciplines of the interface, bridging.
+//! Work of the kernel on a connection's packets that goes beyond its socket's, and that the engine
+//! would not do: IPsec, BPF programs of the control group, other programs and queueing disciplines
+//! of the interface, bridging.
 //!
 //! ```text
 //!   check(plan)            refused, before anything is done

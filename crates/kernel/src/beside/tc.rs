@@ -1,4 +1,4 @@
-//! What else tc does with an interface's packets, which the engine's frames would skip.
+//! Other work of tc on an interface's packets, which the engine's frames would skip.
 //!
 //! ```text
 //!   kind tc    wire -> XDP -> TCX programs in their order, ours among them -> filters -> kernel

@@ -71,7 +71,7 @@ impl From<Verdict> for Finding {
     }
 }
 
-/// What `baton doctor` reports about the beliefs, or one finding for all of them if none can be
+/// Findings of `baton doctor` about the beliefs, or one finding for all of them if none can be
 /// tested.
 ///
 /// # Panics
