@@ -53,14 +53,14 @@ messages! {
         },
         /// Answers [`Reply::Bring`].
         3 Brought {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// True if the program had space for it.
             taken: bool,
         },
         /// Answers [`Reply::Prepare`].
         4 Ready {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// True if nobody uses the descriptor any more.
             free: bool,
@@ -68,13 +68,13 @@ messages! {
         /// Asks for the whole connection to be restored to the kernel. After [`Request::Raw`], the
         /// bytes that the program holds are excepted.
         5 Restore {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
         },
         /// Answers [`Reply::Stand`]. If there are bytes, a memory file holds first those not read,
         /// then those not sent.
         6 LeftBehind {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Number of bytes not read.
             unread: u32,
@@ -83,7 +83,7 @@ messages! {
         },
         /// The program has closed a connection: through the engine, or by closing the socket.
         7 Close {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
         },
         /// Asks for a list of connections: one [`Reply::Entry`] each, then [`Reply::Done`].
@@ -117,7 +117,7 @@ messages! {
         },
         /// Asks for `TCP_INFO` of a connection that is in an engine; [`Reply::Info`] answers.
         14 Info {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
         },
         /// Inserts the bytes that the program has held since an engine died into the socket's
@@ -125,7 +125,7 @@ messages! {
         /// has to send. A memory file holds first the unread, then the unsent bytes.
         /// [`Reply::Home`] or [`Reply::Stays`] follows; until then nobody uses the descriptor.
         13 PutBack {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Number of bytes not read.
             unread: u32,
@@ -158,7 +158,7 @@ messages! {
         },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
         },
         /// Answers [`Reply::Restarted`]: the program waits for this adoption.
@@ -210,7 +210,7 @@ messages! {
         4 Stays {
             /// Number of the [`Request::Adopt`]; 0 for a connection that has an id.
             seq: u64,
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Reason code.
             code: String,
@@ -219,12 +219,12 @@ messages! {
         },
         /// Prepares for a move to the engine: nobody may use the descriptor from now on.
         5 Prepare {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
         },
         /// The connection is suspended. Asks for the bytes that the program holds.
         6 Stand {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Position up to which bytes were received, including those in the region.
             rcv_pos: u64,
@@ -233,7 +233,7 @@ messages! {
         },
         /// The connection is in the kernel.
         7 Home {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Position up to which received bytes are, or were, in the region.
             rcv_pos: u64,
@@ -247,7 +247,7 @@ messages! {
         8 Gone {
             /// Number of the adoption, if the program waits for one.
             seq: u64,
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// Reason; empty if it ended normally.
             text: String,
@@ -259,7 +259,7 @@ messages! {
         },
         /// One connection in answer to [`Request::List`].
         10 Entry {
-            /// Its state.
+            /// State of one connection.
             entry: Entry,
         },
         /// An event of [`Request::Events`].
@@ -280,7 +280,7 @@ messages! {
         },
         /// Answers [`Request::Info`].
         13 Info {
-            /// The connection.
+            /// The broker's number of the connection.
             id: u64,
             /// The engine's `TCP_INFO` in the kernel's layout; empty if the engine does not have
             /// the connection.
@@ -288,7 +288,7 @@ messages! {
         },
         /// The program may not do this, or has violated the protocol. Last message.
         12 Refused {
-            /// The reason.
+            /// The reason as a sentence.
             text: String,
         },
         /// The broker died and a new one took over. Open requests must be repeated. Connections

@@ -171,7 +171,7 @@ messages! {
         4 NotAdopted {
             /// Id of the connection.
             id: u64,
-            /// The reason.
+            /// The reason as a sentence.
             text: String,
         },
         /// The connection is suspended.
@@ -228,7 +228,7 @@ messages! {
         12 Here {},
         /// The engine cannot continue.
         10 Failed {
-            /// The reason.
+            /// The reason as a sentence.
             text: String,
         },
     }

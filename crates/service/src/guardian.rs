@@ -83,7 +83,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// A broker that lived for less than this did not get to serve, so the next one is delayed.
 const TOO_SHORT: Duration = Duration::from_millis(200);
 
-/// The delay.
+/// Delay before a broker that died at once is started again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 struct Kept {

@@ -110,7 +110,7 @@ impl Runner {
         &self.control
     }
 
-    /// The device.
+    /// The device that the engine receives from and sends to.
     pub fn port(&self) -> &SteeredPort {
         &self.port
     }

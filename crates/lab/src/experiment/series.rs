@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 /// All runs of one point, one per round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Series<P, R> {
-    /// The point.
+    /// Values of the axes at this point.
     #[serde(flatten)]
     pub point: P,
-    /// Its runs.
+    /// One result for each round.
     pub runs: Vec<R>,
 }
 

@@ -3,12 +3,12 @@
 use crate::report::claim::Claim;
 use std::fmt;
 
-/// A paper.
+/// A paper whose experiments are repeated here.
 #[derive(Debug)]
 pub struct Paper {
     /// The letters that stand for it.
     pub key: &'static str,
-    /// Its title.
+    /// Title in full.
     pub title: &'static str,
     /// The year of its publication.
     pub year: u16,
@@ -19,7 +19,7 @@ pub struct Paper {
 /// A place in a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The paper.
+    /// The paper that the place is in.
     pub paper: &'static Paper,
     /// Sections, figures or tables.
     pub place: &'static str,

@@ -22,7 +22,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// The experiment.
+/// The share of the time in which the TCP Control Engine is busy.
 pub const EXPERIMENT: Experiment = Experiment {
     id: "tce",
     title: "How busy the TCP Control Engine is, by message size and direction",

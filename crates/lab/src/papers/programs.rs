@@ -36,7 +36,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-/// The experiment.
+/// Programs under `baton run` beside the kernel alone.
 pub const EXPERIMENT: Experiment = Experiment {
     id: "programs",
     title: "Unmodified programs under baton run, next to the same programs on the kernel",
@@ -96,7 +96,7 @@ type Series = crate::experiment::Series<Point, Outcome>;
 pub struct Share {
     /// Id of the way.
     pub way: String,
-    /// The program.
+    /// Name of the program.
     pub program: String,
     /// Connections on the engine.
     pub moved: u64,

@@ -39,7 +39,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// The experiment.
+/// An engine on a TAP device beside the kernel.
 pub const EXPERIMENT: Experiment = Experiment {
     id: "tap",
     title: "Bulk transfer and echo over a TAP device, next to the kernel and the bare device",
@@ -100,7 +100,7 @@ pub struct LoadSpec {
     pub size: usize,
 }
 
-/// The loads.
+/// Loads with their names.
 const LOADS: [(LoadSpec, &str); 5] = [
     (LoadSpec { kind: Kind::Send, connections: 1, size: 0 }, "bulk receive"),
     (LoadSpec { kind: Kind::Receive, connections: 1, size: 0 }, "bulk send"),

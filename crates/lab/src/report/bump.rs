@@ -17,9 +17,9 @@ use std::time::Duration;
 pub enum Line {
     /// Frames pass.
     Ready {
-        /// The interface.
+        /// Interface towards the wire.
         wire: String,
-        /// The device.
+        /// Device towards the kernel's own TCP.
         host: String,
     },
     /// Counters, printed on request and at the end.

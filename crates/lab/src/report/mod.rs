@@ -129,7 +129,7 @@ pub struct Check {
     pub what: String,
     /// True if it passed.
     pub ok: bool,
-    /// The observation.
+    /// What was observed, as a sentence.
     pub seen: String,
 }
 

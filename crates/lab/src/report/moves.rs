@@ -7,7 +7,7 @@ use super::{Figure, Run, Wire, median_of, short};
 use baton_apps::measure::Median;
 use serde::{Deserialize, Serialize};
 
-/// The chapter.
+/// The report's part about a download that moves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Moves {
     /// The ways, the kernel first.
@@ -17,7 +17,7 @@ pub struct Moves {
 /// One way of serving a program's downloads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Way {
-    /// Its description.
+    /// The wire that it ran over.
     pub wire: Wire,
     /// Measured downloads of files of 1 MB.
     pub runs: Vec<Run>,

@@ -24,7 +24,7 @@ const ROW: f64 = 19.0;
 const GROUP: f64 = 27.0;
 const BAR: f64 = 11.0;
 
-/// A plot.
+/// A chart of horizontal bars in groups.
 pub struct Plot {
     /// Short identifier, unique in the page.
     pub id: &'static str,
@@ -40,7 +40,7 @@ pub struct Plot {
 pub struct Group {
     /// The group's label.
     pub label: String,
-    /// The rows.
+    /// The bars of the group, from top to bottom.
     pub rows: Vec<Row>,
 }
 

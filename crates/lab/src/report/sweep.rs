@@ -14,9 +14,9 @@ use std::fmt::Write as _;
 pub struct Outcome {
     /// The base rules, of which one number varies at a time.
     pub rules: Rules,
-    /// The points.
+    /// One result for each value of the swept parameter.
     pub points: Vec<Point>,
-    /// The captures.
+    /// One line for each capture that was read.
     pub files: Vec<FileLine>,
 }
 

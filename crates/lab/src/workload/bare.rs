@@ -48,7 +48,7 @@ struct Source {
     wscale: u8,
 }
 
-/// The responder.
+/// Answers requests with bare segments, without a TCP stack.
 pub struct Bare {
     tap: Tap,
     wait: WaitSet,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Time that a server may take to start listening, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A server.
+/// The servers that loads can run against.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// nginx with one worker, which serves the files of [`FILES`].

@@ -18,7 +18,7 @@ pub struct Site {
 impl Site {
     /// Name of the file.
     pub const NAME: &'static str = "file";
-    /// Its length.
+    /// Length of the served file in bytes.
     pub const BYTES: usize = FILE;
 
     /// Writes the file, which has random content.

@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// Its process.
+    /// Number of its process.
     pub fn pid(&self) -> u32 {
         // `ip netns exec` becomes the program that it starts.
         self.child.id()

@@ -25,7 +25,7 @@ enum Then {
 /// Who asked.
 #[derive(Clone, Copy)]
 pub(super) struct Asker {
-    /// The program.
+    /// Number of the program that asked.
     pub client: u32,
     /// The number of its request.
     pub ask: u64,

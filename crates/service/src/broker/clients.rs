@@ -34,7 +34,7 @@ const TURN: usize = 64;
 /// The cost, against [`TURN`], of a message that carries descriptors. Any other costs 1.
 const LONG: usize = 16;
 
-/// A program.
+/// A program that is connected to the broker.
 pub(super) struct Client {
     pub channel: Channel,
     pub pid: u32,

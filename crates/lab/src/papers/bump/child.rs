@@ -34,7 +34,7 @@ impl BumpChild {
         }
     }
 
-    /// Its process.
+    /// Number of its process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

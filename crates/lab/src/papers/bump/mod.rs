@@ -101,9 +101,9 @@ pub struct Work {
 pub struct Point {
     /// Name of the chapter.
     pub chapter: String,
-    /// The contender.
+    /// The way of receiving that was measured.
     pub contender: Contender,
-    /// The work.
+    /// The load that it was measured with.
     pub work: Work,
 }
 

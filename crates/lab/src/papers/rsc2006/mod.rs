@@ -38,7 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The experiment.
+/// Coalescing of real and of made traffic.
 pub const EXPERIMENT: Experiment = Experiment {
     id: "rsc",
     title: "Frames of real transfers that receive side coalescing joins",
