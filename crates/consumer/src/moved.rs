@@ -1,4 +1,4 @@
-//! The bytes that arrive with a connection that moves here, and those that one leaves behind.
+//! Adoptions of connections that move here, and the bytes that a connection leaves behind.
 
 /// An expected connection. The number is the token of the engine's `Adopt`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
