@@ -287,7 +287,7 @@ impl Streamer {
         let done = flow.tx.una_pos.min(flow.tx.tail_pos);
         // Moved before the consumer may use the slots again; each extent is read once.
         flow.tx.una_cursor.seek(done, flow.tx.sq_tail, |index| qp.sq_extent(index));
-        // What an adopted connection brought along was never sent from here.
+        // The bytes that an adopted connection brought along were never sent from here.
         if flow.tx.nxt_cursor.end() < flow.tx.una_cursor.end() {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }

@@ -6,7 +6,7 @@
 //!           which has their name; jumps are offsets of their beginnings
 //! ```
 
-use super::legacy::{Table as Raw, Version};
+use super::legacy_table::{Table as Raw, Version};
 use super::packet::Hook;
 use super::ruleset::{Base, Chain, IP, IP6, Rule, Step, Table, Verdict};
 use super::xt;

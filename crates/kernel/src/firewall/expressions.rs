@@ -5,7 +5,8 @@
 use super::packet::Field;
 use super::registers::Span;
 use super::ruleset::{Lookup, Operator, Rule, Step, Verdict};
-use super::xt::{self, Match};
+use super::xt;
+use super::xt_match::Match;
 use crate::netlink::{attribute, attributes};
 
 /// The place of `NFT_REG_VERDICT`, which lies beyond the other registers.

@@ -2,10 +2,10 @@
 
 use super::packet::{Field, Hook};
 use super::registers::Span;
-use super::xt::Match;
+use super::xt_match::Match;
 use std::collections::HashMap;
 
-/// What happens to a packet.
+/// A packet's next step: the end of its way through the rules, or another chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Accept,
@@ -106,7 +106,7 @@ pub(crate) enum Step {
 /// The steps of a rule.
 pub(crate) type Rule = Vec<Step>;
 
-/// What a lookup needs to know of a set.
+/// Properties of a set that a lookup needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SetKind {
     /// The length of a key, in bytes.

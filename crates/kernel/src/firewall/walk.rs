@@ -25,12 +25,12 @@ pub(crate) enum Found {
     May,
 }
 
-/// What belongs to an element of a set.
+/// Contents of a set's element.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Entry {
     pub verdict: Option<Verdict>,
     pub data: Option<Vec<u8>>,
-    /// What is done with packets that match the element.
+    /// The steps for packets that match the element.
     pub steps: Vec<Step>,
 }
 
@@ -46,11 +46,11 @@ pub struct Hit {
     pub table: String,
     /// Name of the chain that the rule is in.
     pub chain: String,
-    /// What the rule does.
+    /// The rule's action, in words.
     pub what: String,
 }
 
-/// What rules do with the packets of a connection.
+/// Rules that concern the packets of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Findings {
     /// The first rule that changes packets or what happens to them.
