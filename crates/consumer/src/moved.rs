@@ -1,4 +1,4 @@
-//! What arrives with a connection that moves here, and what is left behind by one that leaves.
+//! Bytes that arrive with a connection that moves here, and those that a leaving one leaves behind.
 
 /// An expected connection. The number is the token of the engine's `Adopt`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]

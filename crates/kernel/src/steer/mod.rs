@@ -14,8 +14,7 @@
 //! * **tc**: on the interface's ingress (a TCX link, Linux 6.6), matching frames are redirected to
 //!   the egress of a TAP device. Its reader gets them, including super-frames and unfilled
 //!   checksums, as they are. Frames that the engine writes come in at the device's ingress. Only
-//! frames
-//!   of the engine's own tuples are redirected from there to the interface, and only if they
+//!   frames of the engine's own tuples are redirected from there to the interface, and only if they
 //!   request no checksum other than TCP's own. Host packets keep their offloads, and an XDP program
 //!   that is attached already stays.
 //! * **xdp**: matching frames are redirected to the AF_XDP socket of their queue. This is for
