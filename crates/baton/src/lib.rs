@@ -87,7 +87,6 @@ pub mod engine {
     pub use baton_engine::frame_io::{
         BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
     };
-    pub use baton_engine::tuning::{EngineTuning, TuningError};
     pub use baton_tcp::config::{Acks, Config as TcpConfig, Congestion};
 }
 

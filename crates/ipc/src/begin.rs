@@ -1,5 +1,5 @@
-//! What an engine needs to know to begin, except for its device: a part of
-//! [`Order::Start`](super::order::Order::Start).
+//! The start order tells an engine its interface, clock and choices in one value, which is a part
+//! of [`Order::Start`](super::order::Order::Start). Its device comes with it.
 
 use crate::codec::Field;
 use baton_engine::tuning::EngineTuning;
