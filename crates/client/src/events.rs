@@ -16,6 +16,7 @@ use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request, Sizes};
 use baton_ipc::queues::{read_queues, write_queues};
 use baton_journal::tuple_of;
+use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
 use std::collections::btree_map::Entry;
@@ -309,7 +310,7 @@ impl Inner {
         // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {
             adopting.fd = None;
-            adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
+            adopting.settle(Err(NotAdopted::because(Reason::Lost, None, text)));
         }
         let Some(connection) = connections.get_mut(&id) else { return };
         let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));

@@ -10,6 +10,7 @@ use super::connection::Location;
 use super::shared::{Inner, Region};
 use baton_consumer::adoption::Adoption;
 use baton_journal::{Kind, Level, tell};
+use baton_policy::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +29,7 @@ impl Inner {
     pub(super) fn on_service_gone(&mut self) {
         // After the handle is dropped nobody minds.
         if !self.ended {
-            tell(Level::Error, Kind::SERVICE, |event| event.reason("service-gone").text("the service has gone"));
+            tell(Level::Error, Kind::SERVICE, |event| event.reason(Reason::ServiceKilled).text("the service has gone"));
         }
         self.hang_up();
         let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
