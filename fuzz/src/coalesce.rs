@@ -112,7 +112,7 @@ fn change_header(script: &mut Script<'_>, packet: &mut Packet) {
     }
 }
 
-/// What came out of the crate, in the words of the slow one; headers are written to
+/// The crate's output, in the words of the slow one; headers are written to
 /// see that they can be.
 struct Seen<'a> {
     frames: &'a [slow::Frame],

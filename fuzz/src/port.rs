@@ -13,7 +13,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All targets of this module.
 pub const TARGETS: &[Target] = &[("port_pcap_file", pcap_file)];
 
-/// What a capture holds: its frames one after another, how long each is, and how
+/// Contents of a capture: its frames one after another, the length of each, and how
 /// it ended.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Contents {

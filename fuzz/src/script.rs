@@ -1,4 +1,4 @@
-//! What a fuzz input says, byte by byte.
+//! Reads a fuzz input as a script, byte by byte.
 
 /// Bytes of the script, in order; zeros once there are no more.
 pub struct Script<'a>(pub &'a [u8]);

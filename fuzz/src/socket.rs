@@ -88,7 +88,7 @@ pub fn posix(data: &[u8]) {
             _ => call(&mut world.ends[usize::from(op >> 7)], op & 0x1f, &mut script),
         }
     }
-    // What is left comes to an end of its own: every timer fires, nothing hangs.
+    // The connections that are left come to an end of their own: every timer fires, nothing hangs.
     for _ in 0..64 {
         world.step(0, 10_000_000, &mut script);
     }
@@ -125,7 +125,7 @@ impl World {
                     }
                     _ => change(frame, script),
                 }
-                // What does not fit is lost.
+                // A frame that does not fit is lost.
                 let _ = self.ends[1 - from].input(frame);
             }
         }

@@ -339,7 +339,7 @@ impl Watch {
         (s, placement)
     }
 
-    /// What a Streamer does: it places only what is plain, lies in the room and was
+    /// The placement by a Streamer: it places only what is plain, lies in the room and was
     /// promised a place.
     fn placement(&mut self, s: &Segment, info: &Info, way: u8) -> Placement {
         let plain = s.flags.without(Flags::PSH) == Flags::ACK && info.state.is_synchronized();

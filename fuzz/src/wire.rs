@@ -38,7 +38,7 @@ pub fn packet(frame: &[u8]) {
         for (ip_checksum, whole) in [(true, true), (false, true), (true, false), (false, false)] {
             let checks = Checks { ip_checksum, whole };
             let Ok(packet) = Packet::parse_with(frame, link, checks) else { continue };
-            // What passes more checks passes fewer, with the same facts.
+            // A frame that passes more checks passes fewer, with the same facts.
             let lenient = Checks { ip_checksum: false, whole: false };
             assert_eq!(Packet::parse_with(frame, link, lenient), Ok(packet));
             segment_facts(frame, &packet, whole);

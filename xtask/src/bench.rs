@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: runs every benchmark and keeps its results.
 //!
 //! A run lives in `bench/runs/DATE/`: `meta.toml` (commands, commit, kernel, CPU), each
-//! benchmark's output in `NAME.txt`, and the files that it writes (csv, json, plots) into the
-//! directory named by `BATON_BENCH_OUT`.
+//! benchmark's output in `NAME.txt`, and the files that it writes (csv, json, plots). Bench targets
+//! write them into the directory named by `BATON_BENCH_OUT`. The experiments are those of the lab's
+//! plan.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ struct Benchmark {
     command: Command,
 }
 
-/// What a person needs to judge or repeat a run.
+/// Facts that a person needs to judge or repeat a run.
 #[derive(Debug, Serialize)]
 struct Meta {
     date: String,
@@ -88,7 +89,10 @@ fn measure(benchmark: &mut Benchmark, directory: &Path) -> Result<bool> {
     Ok(status.is_some_and(|status| status.success()))
 }
 
-/// The bench targets of all crates, then the commands of `baton` that measure.
+/// The lab's plan of everything: a table for each experiment.
+const PLAN: &str = "crates/lab/plans/whole.toml";
+
+/// The bench targets of all crates, then the demo, then the experiments of the lab.
 fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
     let mut all = Vec::new();
     for package in Metadata::load()?.members() {
@@ -98,20 +102,20 @@ fn benchmarks(directory: &Path) -> Result<Vec<Benchmark>> {
             all.push(Benchmark { name: format!("{}-{target}", package.short_name()), command });
         }
     }
-    let mut baton = |name: &str, words: &[&str], files: &[(&str, &str)]| {
+    let baton = |words: &[&str]| {
         let mut command = Command::new(target().join("release/baton"));
         command.args(words);
-        for (flag, end) in files {
-            command.arg(flag).arg(directory.join(format!("{name}.{end}")));
-        }
-        all.push(Benchmark { name: name.into(), command });
+        command
     };
-    baton("baton-demo", &["demo", "--json", "--rounds", "7"], &[("--report", "html")]);
-    baton("baton-tap", &["bench", "tap", "--rounds", "7"], &[]);
-    baton("baton-rsc", &["trace", "paper"], &[("--html", "html"), ("--csv", "csv")]);
-    baton("baton-bump", &["bump", "bench"], &[("--report", "html"), ("--csv", "csv")]);
-    baton("baton-programs", &["bench", "programs", "--rounds", "9"], &[]);
-    baton("baton-tce", &["bench", "tce"], &[("--report", "html"), ("--csv", "csv")]);
+    let mut demo = baton(&["demo", "--json", "--rounds", "7", "--report"]);
+    demo.arg(directory.join("baton-demo.html"));
+    all.push(Benchmark { name: "baton-demo".into(), command: demo });
+    let plan: toml::Table = fs::read_to_string(PLAN).with_context(|| PLAN)?.parse().with_context(|| PLAN)?;
+    for id in plan.keys() {
+        let mut command = baton(&["bench", "run", id, "--plan", "whole", "--out"]);
+        command.arg(directory);
+        all.push(Benchmark { name: format!("baton-{id}"), command });
+    }
     Ok(all)
 }
 

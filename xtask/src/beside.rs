@@ -11,7 +11,7 @@ use crate::run;
 use crate::run::cargo;
 use crate::setup::{self, Setup};
 
-/// The arguments.
+/// Options of the command line.
 #[derive(PartialEq, Eq, Debug, Default)]
 struct Wishes {
     again: bool,

@@ -34,7 +34,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// What `cargo test` says, line by line.
+/// Results in the output of `cargo test`, read line by line.
 #[derive(Debug, Default)]
 pub struct Runner {
     /// The sum of its `test result:` lines.
@@ -65,7 +65,7 @@ fn number_before(text: &str, word: &str) -> usize {
         .unwrap_or(0)
 }
 
-/// What the log of skips holds.
+/// Contents of the log of skips.
 #[derive(Debug, Default)]
 pub struct Skips {
     /// Tests (binary and name) that are skipped as a whole.

@@ -20,13 +20,13 @@ pub struct Package {
     id: String,
     /// As the registry has it: `aya`.
     pub name: String,
-    /// Its version.
+    /// The version that cargo resolved.
     pub version: String,
     /// SPDX expression.
     pub license: Option<String>,
     /// Address of its source.
     pub repository: Option<String>,
-    /// Its authors.
+    /// The authors that its manifest names.
     pub authors: Vec<String>,
     /// The oldest Rust that builds it, by its own word.
     pub rust_version: Option<String>,

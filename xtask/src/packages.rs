@@ -5,13 +5,16 @@
 //! * Each says what a registry shows of it.
 //! * Each package has every file of its crate except tests and benchmarks, which need crates that are
 //!   not published; and every file that its sources include.
-//! * What they need from outside builds with the oldest Rust that the workspace names.
+//! * Dependencies of theirs and of the programs build with the oldest Rust that the workspace names.
 //!
-//! With `--build`, cargo also builds each package from its own files alone, which takes minutes.
+//! With `--build`, each package is also built from its own files, and so are the examples of `baton`,
+//! which takes minutes. Cargo's own check would unpack them into the user's cache, and find the old
+//! files there the next time.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
@@ -33,7 +36,7 @@ const MEANT: [&str; 3] =
 pub fn command(flags: &[&str]) -> Result<ExitCode> {
     let findings = check()?;
     if findings == 0 && flags.contains(&"--build") {
-        run::succeed(&mut packing(&published(&Metadata::load()?)))?;
+        build(&published(&Metadata::load()?))?;
     }
     Ok(if findings == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -53,7 +56,7 @@ pub fn check() -> Result<usize> {
         let missing = missing(package)?.into_iter().map(|file| format!("{}: its package lacks {file}", package.name));
         findings.extend(missing);
     }
-    findings.extend(too_new(&packages)?);
+    findings.extend(too_new(&metadata.members().collect::<Vec<_>>())?);
     findings.iter().for_each(|finding| println!("{finding}"));
     println!("{} packages, {} findings", packages.len(), findings.len());
     Ok(findings.len())
@@ -64,25 +67,56 @@ fn published(metadata: &Metadata) -> Vec<&Package> {
     metadata.members().filter(|package| package.publish.is_none()).collect()
 }
 
-/// The command that packs these packages, and builds them.
-fn packing(packages: &[&Package]) -> Command {
+/// Packs all packages and returns what cargo warns of.
+fn complaints(packages: &[&Package]) -> Result<Vec<String>> {
     let mut command = cargo();
-    command.args(["package", "--offline", "--locked", "--allow-dirty"]);
+    command.args(["package", "--no-verify", "--offline", "--locked", "--allow-dirty"]);
     for package in packages {
         command.args(["--package", &package.name]);
     }
-    command
-}
-
-/// Packs all packages and returns what cargo warns of.
-fn complaints(packages: &[&Package]) -> Result<Vec<String>> {
-    let mut command = packing(packages);
-    let out = command.arg("--no-verify").env("CARGO_TERM_COLOR", "never").output().context("cannot start cargo")?;
+    let out = command.env("CARGO_TERM_COLOR", "never").output().context("cannot start cargo")?;
     let told = String::from_utf8_lossy(&out.stderr);
     if !out.status.success() {
         bail!("{}: {}\n{told}", run::line(&command), out.status);
     }
     Ok(warnings(&told).map(str::to_owned).collect())
+}
+
+/// Builds each package by itself, where the others are what was packed too.
+fn build(packages: &[&Package]) -> Result<()> {
+    let top = run::target().join("packages");
+    let members: Vec<String> = packages.iter().map(|package| full_name(package)).collect();
+    let mut manifest = format!("[workspace]\nresolver = \"3\"\nmembers = {members:?}\n\n[patch.crates-io]\n");
+    for package in packages {
+        let full = full_name(package);
+        let directory = top.join(&full);
+        if directory.exists() {
+            fs::remove_dir_all(&directory)?;
+        }
+        fs::create_dir_all(&top)?;
+        run::succeed(
+            run::program("tar", &["--extract", "--gzip", "--file"]).arg(packed(package)).arg("--directory").arg(&top),
+        )?;
+        manifest.push_str(&format!("{} = {{ path = \"{full}\" }}\n", package.name));
+    }
+    fs::write(top.join("Cargo.toml"), manifest)?;
+    fs::copy("Cargo.lock", top.join("Cargo.lock"))?;
+    for package in packages {
+        let mut command = cargo();
+        command.args(["check", "--offline", "--lib", "--examples", "--package", &package.name]);
+        run::succeed(command.current_dir(&top).arg("--target-dir").arg("target"))?;
+    }
+    Ok(())
+}
+
+/// The name of a package with its version.
+fn full_name(package: &Package) -> String {
+    format!("{}-{}", package.name, package.version)
+}
+
+/// The file that cargo packs a package into.
+fn packed(package: &Package) -> PathBuf {
+    run::target().join("package").join(format!("{}.crate", full_name(package)))
 }
 
 /// The warnings in cargo's output that are not meant.
@@ -91,7 +125,7 @@ fn warnings(told: &str) -> impl Iterator<Item = &str> {
     warnings.filter(|warning| !MEANT.iter().any(|start| warning.starts_with(start)))
 }
 
-/// What a registry shows of a package, as far as it is missing.
+/// The fields missing of those that a registry shows of a package.
 fn shown(package: &Package) -> Vec<&'static str> {
     let given = [
         ("description", package.description.is_some()),
@@ -106,15 +140,14 @@ fn shown(package: &Package) -> Vec<&'static str> {
 
 /// Files that a package needs and lacks, as paths in its crate.
 fn missing(package: &Package) -> Result<Vec<String>> {
-    let name = format!("{}-{}", package.name, package.version);
-    let file = run::target().join("package").join(format!("{name}.crate"));
-    let list = run::capture(run::program("tar", &["--list", "--gzip", "--file"]).arg(&file))?;
+    let name = full_name(package);
+    let list = run::capture(run::program("tar", &["--list", "--gzip", "--file"]).arg(packed(package)))?;
     let has: BTreeSet<PathBuf> =
         list.lines().filter_map(|path| Path::new(path).strip_prefix(&name).ok()).map(Into::into).collect();
     let directory = Path::new(&package.manifest_path).parent().context("a manifest is in a directory")?;
     let mut needs: BTreeSet<PathBuf> = ["README.md", "LICENSE-MIT", "LICENSE-APACHE"].map(Into::into).into();
     for path in files(directory)? {
-        if let Ok(text) = std::fs::read_to_string(directory.join(&path)) {
+        if let Ok(text) = fs::read_to_string(directory.join(&path)) {
             needs.extend(included(&text).map(|name| plain(&path.with_file_name("").join(name))));
         }
         needs.insert(path);

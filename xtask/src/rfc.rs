@@ -16,7 +16,7 @@ use crate::tidy::{self, File};
 
 const PATH: &str = "crates/tcp/requirements.toml";
 
-/// What an id begins with.
+/// The beginnings of ids.
 const PREFIXES: &[&str] = &["MUST-", "SHLD-", "MAY-", "REC-", "RFC5961-"];
 
 #[derive(Debug, Deserialize)]

@@ -20,7 +20,7 @@ struct Package {
     name: &'static str,
     /// The program that is looked for.
     program: &'static str,
-    /// What cannot be done without it.
+    /// The work that cannot be done without it.
     purpose: &'static str,
     /// `run` needs it; the others only `test` and `bench` do.
     for_run: bool,

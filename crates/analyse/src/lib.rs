@@ -1,4 +1,4 @@
-//! What a capture would gain from a coalescer: how many frames it would join, under
+//! The gain of a coalescer on a capture: how many frames it would join, under
 //! which rules, with how much memory, and what stops it.
 //!
 //! ```text

@@ -1,6 +1,6 @@
 //! Asking for memory before it is needed.
 //!
-//! What it upholds: a prefetch is a hint, which reads nothing that the program sees and faults
+//! This module upholds: a prefetch is a hint, which reads nothing that the program sees and faults
 //! on no address; it is still given only the address of a byte of a slice.
 #![allow(unsafe_code)]
 

@@ -133,7 +133,7 @@ pub struct FlowLine {
 pub struct FileLine {
     /// Path of the capture.
     pub path: String,
-    /// What stopped the reading before its end.
+    /// The error that stopped the reading before the file's end.
     pub trouble: Option<String>,
 }
 

@@ -35,17 +35,17 @@ pub struct Progress {
 pub struct Outcome {
     /// The capture file.
     pub path: PathBuf,
-    /// What stopped it before its end.
+    /// The error that stopped the reading before the file's end.
     pub trouble: Option<Trouble>,
 }
 
-/// What stops the reading of a file.
+/// An event that stops the reading of a file.
 #[derive(Debug, thiserror::Error)]
 pub enum Trouble {
     /// It could not be opened: nothing counts.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// What came before counts.
+    /// It is damaged: the frames before the damage count.
     #[error(transparent)]
     Damage(#[from] Damage),
     /// [`Progress::stop`]: what came before counts.
@@ -70,7 +70,7 @@ impl<S: Sink> Sink for Counting<'_, S> {
 /// Reads one capture to its end into `study`.
 ///
 /// # Errors
-/// What stopped it before its end; what came before that is in `study`.
+/// The event that stopped it before its end; the frames before that are in `study`.
 pub fn read(input: Input, study: &mut impl Study, progress: &Progress) -> Result<(), Trouble> {
     let mut reader = Reader::new(input);
     let mut sink = Counting { study, frames: 0 };

@@ -17,7 +17,7 @@ use std::num::NonZeroU32;
 /// The most connections that are numbered; later ones are only in points for the whole capture.
 const CONNECTIONS_MAX: usize = 65_536;
 
-/// What a point varies.
+/// The parameter that a point varies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Axis {
@@ -90,7 +90,7 @@ impl Axis {
 /// The result of one point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Point {
-    /// What is varied.
+    /// The parameter that is varied.
     pub axis: Axis,
     /// Value of the swept parameter, in its unit.
     pub value: u32,

@@ -56,7 +56,7 @@ fn assert_same(tally: &Tally, report: &slow::Report, what: &str) {
     let ours = (tally.frames_in, tally.frames_out, tally.eliminated, tally.runs);
     assert_eq!(ours, (report.frames_in, report.frames_out, report.eliminated, report.runs), "{what}");
     assert_eq!(tally.reasons, report.reasons, "{what}");
-    // What is counted beside these agrees with them.
+    // The other counts agree with these.
     let lengths: Vec<_> = tally.lengths.iter().collect();
     let runs: u64 = lengths.iter().map(|(_, _, runs)| runs).sum();
     let long: u64 = lengths.iter().filter(|(from, _, _)| *from > 1).map(|(_, _, runs)| runs).sum();

@@ -53,7 +53,7 @@ fn read(source: impl Read + Send + 'static) -> (Vec<Kept>, Option<Damage>) {
     (kept, damage)
 }
 
-/// What a capture holds, however it is read.
+/// The frames of a capture, and its damage, however it is read.
 fn frames(capture: &[u8]) -> (Vec<Kept>, Option<Damage>) {
     let whole = read(Cursor::new(capture.to_vec()));
     assert_eq!(read(Slow(Cursor::new(capture.to_vec()), 7)), whole, "in small pieces");

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ENDING: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
 
 /// A flag that is set once the program was asked to end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {

@@ -349,7 +349,7 @@ int steer_tc(struct __sk_buff *skb)
 		break;
 	}
 	count(COUNT_HIT);
-	/* What leaves by the TAP device goes to its reader. */
+	/* A frame that leaves by the TAP device goes to the device's reader. */
 	return bpf_redirect(engine->device, 0);
 }
 

@@ -19,7 +19,7 @@ const OUT_MAX: usize = 64;
 pub struct Options {
     /// Limits of runs. Their window is ignored: runs end with the burst.
     pub limits: Limits,
-    /// What becomes of the host's ACKs.
+    /// The treatment of the host's ACKs.
     pub acks: Acks,
     /// Leaves out the coalescer and the ACKs: frames are only carried. The cost of the rest is
     /// measured against this.

@@ -1,6 +1,6 @@
 //! Counts of frames that passed.
 
-/// Frames by direction and fate. What the coalescer did with those from the wire is in its own
+/// Frames by direction and fate. The coalescer counts its work on those from the wire in its own
 /// [`Counts`](baton_coalesce::Counts).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {

@@ -27,7 +27,7 @@ const HEADERS: usize = 14 + 16 + 40 + 60;
 /// Offset of the checksum in the TCP header, in bytes.
 const TCP_CHECKSUM: u16 = 16;
 
-/// What is known of a frame of the burst that is in a run.
+/// Place of a run's frame in the burst: its payload, and the frame after it.
 #[derive(Clone, Copy)]
 struct Place {
     next: u32,

@@ -110,7 +110,7 @@ impl<W: VnetIo> VnetSink for ToWire<'_, W> {
     }
 }
 
-/// What is remembered of the flow that a segment of the host acknowledges.
+/// The remembered state of the flow that a segment of the host acknowledges.
 fn sender_of<'a>(frame: &VnetFrame<'_>, senders: &'a mut Senders) -> Option<(Packet, &'a mut Unacked)> {
     let seen = Frame { vouched: true, ..Frame::whole(frame.data, Link::Ethernet) };
     let flow = match classify(&seen, Checksums::Trust) {

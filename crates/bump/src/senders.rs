@@ -48,7 +48,7 @@ impl Senders {
         self.places[at].unacked.on_segment(end);
     }
 
-    /// What is remembered of a flow.
+    /// The remembered state of a flow.
     #[inline]
     pub fn get(&mut self, flow: &Flow) -> Option<&mut Unacked> {
         self.find(flow).map(|at| &mut self.places[at].unacked)

@@ -108,7 +108,7 @@ fn a_full_wire_pushes_back_and_loses_nothing() {
     assert_eq!(acks(&out), [20]);
     assert!(bump.is_stuck());
     assert_eq!(bump.host().inbox.len(), 2, "the host waits");
-    // What comes from the wire meanwhile does not wait.
+    // Frames from the wire meanwhile do not wait.
     bump.wire().inbox.push_back(Seg::data(9, 60, &[0; 10]).sent());
     assert!(bump.poll(0).unwrap());
     assert_eq!(bump.host().sent.len(), 1);

@@ -6,7 +6,7 @@ use crate::commands::{
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -100,8 +100,8 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Bench(args) => bench::run(args),
-        Command::Completions(args) => completions::run(&args),
-        Command::Man(args) => man::run(&args),
+        Command::Completions(args) => completions::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Load(args) => load::run(args),
         Command::Bare(args) => bare::run(&args),
     };
@@ -136,7 +136,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn clap_knows(command: &str) -> bool {
-    use clap::CommandFactory;
     Cli::command().find_subcommand(command).is_some()
 }
 

@@ -32,6 +32,8 @@ fn a_usage_error_is_one_line_with_a_remedy_and_exit_code_2() {
         &["demo", "--seconds", "-1"],
         &["demo", "--rounds", "0"],
         &["bench", "tce", "--seconds", "nan"],
+        &["bench", "tce", "--plan", "nonsense"],
+        &["bench", "run", "nonsense"],
         &["get", "--port", "kernel", "https://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/x", "-o", "/no/such/directory/x"],
@@ -80,6 +82,8 @@ fn every_command_has_help_with_examples() {
         &["trace", "sweep"],
         &["trace", "paper"],
         &["bench"],
+        &["bench", "list"],
+        &["bench", "run"],
         &["bench", "tce"],
         &["bench", "tap"],
         &["bench", "programs"],
@@ -241,13 +245,34 @@ fn bench_tce_measures_every_size_both_ways() {
         baton(&["bench", "tce", "--in-memory", "--rounds", "2", "--seconds", "0.02", "--csv", &csv, "--report", &page]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let table = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(
-        table.lines().filter(|line| line.contains("Gb/s") && !line.starts_with("paper")).count(),
-        1 + 14,
-        "{table}"
-    );
+    let row = |line: &&str| line.contains("Gb/s") && (line.starts_with("receive") || line.starts_with("transmit"));
+    assert_eq!(table.lines().filter(row).count(), 14, "{table}");
+    assert_eq!(table.matches("  paper: LC").count(), 2, "{table}");
     let csv = std::fs::read_to_string(csv).unwrap();
     assert_eq!(csv.lines().count(), 1 + 2 * 14, "{csv}");
     assert!(csv.lines().skip(1).all(|line| line.split(',').nth(3).unwrap().parse::<u64>().unwrap() > 0), "{csv}");
     assert!(std::fs::read_to_string(page).unwrap().contains("data-plot=\"tce\""));
+}
+
+#[test]
+fn bench_run_measures_what_the_list_has_and_keeps_it() {
+    need_root!();
+    need_program!("ethtool");
+    let list = baton(&["bench", "list"]);
+    let list = String::from_utf8(list.stdout).unwrap();
+    assert!(list.lines().any(|line| line == "rsc") && list.contains("repeats   RSC figures 4 to 8"), "{list}");
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().display().to_string();
+    let output = baton(&["bench", "run", "rsc", "--plan", "quick", "--out", &out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    // The quick plan has all that the paper's statements are about.
+    assert!(said.lines().last().unwrap().ends_with(", 0 not measured"), "{said}");
+    let json = std::fs::read_to_string(dir.path().join("rsc.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let claims = json["claims"].as_array().unwrap();
+    assert_eq!(said.matches("  paper: ").count(), claims.len());
+    assert!(claims.iter().all(|claim| claim["holds"].is_boolean() && claim["source"].is_string()), "{json}");
+    assert_eq!(json["cells"].as_array().unwrap().len(), 4);
+    assert!(dir.path().join("rsc.csv").exists() && dir.path().join("rsc.html").exists());
 }

@@ -1,4 +1,4 @@
-//! What a merged segment costs over a plain parse of its headers.
+//! The cost of a merged segment beyond a plain parse of its headers.
 //!
 //! `cargo bench -p baton-coalesce --bench coalesce`. The frames are headers of
 //! 1448-byte segments with timestamps, cache-hot, four in a burst of a connection.

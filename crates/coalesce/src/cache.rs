@@ -29,7 +29,7 @@ struct Entry {
 pub(crate) struct Cache {
     entries: Box<[Entry]>,
     heads: Box<[u32]>,
-    /// What a hash is shifted right by to become an index into `heads`.
+    /// Bits by which a hash is shifted right to become an index into `heads`.
     shift: u32,
     oldest: u32,
     newest: u32,

@@ -22,7 +22,7 @@ use baton_wire::tcp::{Flags, Timestamps};
 /// Reserved bits and flags of a TCP header, but for PSH.
 const FLAGS_BUT_PSH: u16 = 0x0fff & !Flags::PSH.0;
 
-/// What an IP header says about the TCP segment behind it.
+/// Fields of an IP header that concern the TCP segment behind it.
 struct Ip<'a> {
     frame: &'a Frame<'a>,
     /// The frame from the IP header on, as far as it was captured.

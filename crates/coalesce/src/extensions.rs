@@ -8,7 +8,7 @@ use baton_wire::ipv6::{self, MAX_EXTENSIONS, next_header};
 /// Authentication header (RFC 4302).
 const AUTHENTICATION: u8 = 51;
 
-/// What the walk found.
+/// Result of a walk over IPv6 extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Extensions {
     /// Protocol of what follows, or of what this is a later fragment of.

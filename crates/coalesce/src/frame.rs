@@ -5,7 +5,7 @@ use crate::verdict::Reason;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Timestamps;
 
-/// What a frame starts with.
+/// The header at the start of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// An Ethernet header, with VLAN tags or without.
@@ -15,9 +15,8 @@ pub enum Link {
     /// A header that the caller has read (Linux cooked, null/loop, or Ethernet
     /// whose tag the kernel took off).
     Read {
-        /// What it says follows, as an ethertype; that of a VLAN tag means that the
-        /// tag's other two bytes and the next ethertype come first. 0 for what is
-        /// neither.
+        /// Ethertype of the data behind the link header. After the ethertype of a VLAN tag come the
+        /// tag's other two bytes and the next ethertype. 0 if the protocol has none.
         ether_type: u16,
         /// Where that begins, in bytes from the start of the frame.
         offset: u16,
@@ -34,7 +33,7 @@ pub struct Frame<'a> {
     /// Its length on the wire in bytes, link header included. Looked at only where
     /// an IP header gives a length of 0 (captured above segmentation offload).
     pub wire_len: u32,
-    /// What it starts with.
+    /// The header at its start.
     pub link: Link,
     /// The port has verified the TCP checksum, or answers for it (the frame never
     /// left this machine).
@@ -61,7 +60,7 @@ pub enum Checksums {
     Verify,
 }
 
-/// What [`classify`](crate::classify) finds.
+/// Result of [`classify`](crate::classify).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     /// An eligible data segment.

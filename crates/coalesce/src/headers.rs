@@ -66,7 +66,7 @@ pub fn write_headers(run: &Run, frame: &mut [u8]) -> Result<usize, HeadersError>
     let headers = frame.get_mut(..payload_at).ok_or(HeadersError::OtherFrame)?;
     let (ip, tcp) = headers.split_at_mut(tcp_at);
     let ip = &mut ip[first.ip_offset as usize..];
-    // What is written below lies in the first 20 bytes, and in options of this length.
+    // The fields written below lie in the first 20 bytes, and in options of this length.
     if tcp.first_chunk().map(|head: &[u8; 20]| u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
         != Some(first.seq.0)
     {

@@ -15,7 +15,7 @@
 //! wire keeps handles by slot ([`Parts`]) and writes one header for a run
 //! ([`write_headers`]); an engine, which parses each frame anyway, hands over what it
 //! found ([`Class::of_packet`]) and chains a run's frames by their places in the
-//! burst. What a receiver then acknowledges at once is expanded into the ACKs that its
+//! burst. The receiver's one ACK for a run is expanded into the ACKs that its
 //! peer expects ([`Unacked`], [`AckTemplate`]; RA §4). Time is an argument, in
 //! nanoseconds of any clock. Nothing is allocated after construction.
 //!

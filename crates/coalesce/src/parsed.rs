@@ -7,9 +7,9 @@ use baton_wire::packet::Packet;
 use baton_wire::tcp::Flags;
 
 impl Class {
-    /// What [`classify`](crate::classify) says of a frame that was parsed to `packet`, without
-    /// the TCP checksum: the code that places the payload sums it, and takes a segment whose
-    /// sum is wrong out of the run again.
+    /// The class that [`classify`](crate::classify) finds for a frame that was parsed to `packet`,
+    /// without the TCP checksum: the code that places the payload sums it, and takes a segment
+    /// whose sum is wrong out of the run again.
     #[inline]
     pub fn of_packet(packet: &Packet, frame: &[u8]) -> Class {
         let flow = flow_of(packet);

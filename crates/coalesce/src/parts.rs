@@ -24,7 +24,7 @@ pub struct Part<H> {
     pub push: bool,
 }
 
-/// What comes out of a coalescer whose runs are kept in [`Parts`].
+/// The receiver of a coalescer's output, for one whose runs are kept in [`Parts`].
 pub trait Output<H> {
     /// A frame goes on alone, unchanged.
     fn frame(&mut self, frame: H, reason: Reason);

@@ -1,4 +1,4 @@
-//! What becomes of a frame, what ends a run, and how often each was the case.
+//! The fate of a frame, the causes that end a run, and counts of both.
 
 /// Why a frame goes on alone, unchanged. Tested in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -62,7 +62,7 @@ impl Reason {
     }
 }
 
-/// What ended a run.
+/// The cause that ended a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Cause {
     /// The next segment's sequence number is not the run's next.
@@ -124,7 +124,7 @@ impl Cause {
     }
 }
 
-/// What became of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
     /// Appended to the run of its connection.

@@ -30,7 +30,7 @@ fn frame(packet: &Packet) -> Frame {
     Frame { wire_len: bytes.len(), bytes, time_ns: 0, link_type: 1 }
 }
 
-/// What comes out, as words: `run 0 1`, `psh_alone 2`. Both coalescers have to say so.
+/// The output as words: `run 0 1`, `psh_alone 2`. Both coalescers have to say so.
 fn out(rules: Rules, frames: &[Frame]) -> String {
     let words = |out: &[Out]| {
         let word = |out: &Out| match out {

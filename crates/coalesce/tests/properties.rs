@@ -1,4 +1,4 @@
-//! What holds of any input: every segment comes back out of a run, connections keep
+//! Properties that hold for any input: every segment comes back out of a run, connections keep
 //! their order, nothing waits for company without need.
 
 mod pair;

@@ -11,8 +11,9 @@ mod write;
 pub use config::ConsumerConfig;
 pub use idle::{FAST_LAPS, IDLE_LOOK};
 
-use crate::adoption::{Adoption, Adoptions, Remains};
 use crate::buffers::{BufferPool, Share};
+use crate::expected::Adoptions;
+use crate::moved::{Adoption, Remains};
 use crate::stream::Stream;
 use baton_engine::options::{self, IpFields};
 use baton_engine::region::{Completion, ConsumerRegion, Events, Identity, Region, Request};
@@ -355,7 +356,7 @@ impl Consumer {
     /// `NotConnected`.
     pub fn set_shares(&mut self, conn: Conn, send: Share, receive: Share) -> io::Result<()> {
         self.with(conn, |stream, region, pool| {
-            stream.set_shares(region, conn.0, (send, receive), pool);
+            stream.set_shares(region, conn.0, send, receive, pool);
             Ok(())
         })
     }

@@ -22,8 +22,10 @@
 pub mod adoption;
 pub mod buffers;
 pub mod consumer;
+mod expected;
 pub mod held;
 pub mod memory;
+mod moved;
 pub mod pace;
 pub mod qp;
 pub mod secret;

@@ -431,7 +431,8 @@ impl Stream {
         &mut self,
         region: &ConsumerRegion,
         qp: u32,
-        (send, receive): (Share, Share),
+        send: Share,
+        receive: Share,
         pool: &mut BufferPool,
     ) {
         (self.snd_share, self.rcv_share) = (send, receive);

@@ -18,7 +18,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// What the Streamer did, and why it refused what it refused.
+    /// Work of the Streamer, and its refusals by reason.
     StreamerCounters {
         /// Frames taken from the port.
         rx_frames,
@@ -104,7 +104,7 @@ counters! {
 }
 
 counters! {
-    /// What the TCE did.
+    /// Work of the TCE.
     TceCounters {
         /// Events taken from the ring.
         events,

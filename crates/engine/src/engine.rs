@@ -69,7 +69,7 @@ impl EngineConfig {
     }
 }
 
-/// What a poll did.
+/// Work done by one poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Activity {
@@ -136,7 +136,7 @@ impl Engine {
         let frames = self.streamer.poll_receive(now, port, self.rx_budget)?;
         let mut steps = self.tce.poll_timed(now, &mut ticks);
         steps += self.streamer.poll_transmit(now, port)?;
-        // What was sent is known to the TCE before the next burst.
+        // The TCE learns of the sent bytes before the next burst.
         steps += self.tce.poll_timed(now, &mut ticks);
         Ok(Activity { frames, steps })
     }

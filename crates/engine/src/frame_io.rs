@@ -1,4 +1,4 @@
-//! What the Streamer asks of a port: bursts of frames in, frames out.
+//! The interface between the Streamer and a port: bursts of frames in, frames out.
 //!
 //! A port says what it can do ([`Capabilities`]) and the Streamer uses it: it
 //! leaves checksums to a port that fills them in, hands super-frames to a port
@@ -13,7 +13,7 @@
 
 use std::fmt;
 
-/// What a port can do for the Streamer.
+/// Abilities of a port that the Streamer uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Capabilities {
@@ -42,11 +42,11 @@ impl Capabilities {
 pub struct RxFrame<'a> {
     /// The frame from its first header on.
     pub data: &'a [u8],
-    /// What the port knows of it.
+    /// The port's knowledge of the frame.
     pub meta: RxMeta,
 }
 
-/// What a port vouches for about a received frame.
+/// Facts about a received frame that the port vouches for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxMeta {
     /// The TCP checksum was verified, or the frame never left this machine and
@@ -57,7 +57,7 @@ pub struct RxMeta {
     pub gso_size: u16,
 }
 
-/// What the port is to do to a frame that it sends.
+/// Work that the port is to do on a frame that it sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxMeta {
     /// Offset of the TCP header from the start of the frame, if the port is to
@@ -86,7 +86,7 @@ pub const BURST: usize = 64;
 
 /// A source and sink of frames, driven from one thread.
 pub trait FrameIo {
-    /// What the port can do. It does not change while the port is open.
+    /// The port's abilities. They do not change while the port is open.
     fn capabilities(&self) -> Capabilities;
 
     /// Hands up to `limit` waiting frames to `sink`, in bursts of up to

@@ -34,7 +34,7 @@ pub enum End {
     Reset,
 }
 
-/// What a peer may have learned by now.
+/// Upper bounds of everything that a peer may have learned by now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Published {
     /// Nothing from here on was sent.
@@ -105,8 +105,8 @@ impl Ledger {
         Some((record.get(at).min(sent), record.get(RECEIVED) & !FIN_RECEIVED))
     }
 
-    /// What the peer of this connection may have learned, if its record counts. For tests: it
-    /// searches record by record.
+    /// The bounds of everything that the peer of this connection may have learned, if its record
+    /// counts. For tests: it searches record by record.
     pub fn published(&self, tuple: &Tuple) -> Option<Published> {
         let record = self.records().iter().find(|record| record.get(LIVE) == 1 && record.tuple() == *tuple)?;
         let (snd_base, rcv_base) = halves(record.get(BASES));

@@ -18,7 +18,7 @@ mod number {
 /// decision depends on it.
 pub const IP_FIELDS: u32 = 7;
 
-/// What an application chooses of its segments' IP headers.
+/// Fields of its segments' IP headers that an application chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IpFields {
     /// Differentiated services in the upper six bits (RFC 2474 §3); the lower two

@@ -13,7 +13,7 @@
 
 use baton_wire::seq::Seq;
 
-/// What [`Ranges::insert`] did.
+/// Result of [`Ranges::insert`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// All of it had been received before, in the range that is given back; or

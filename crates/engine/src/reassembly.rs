@@ -9,7 +9,7 @@ use baton_tcp::segment::ParkId;
 use baton_wire::addr::Tuple;
 use std::collections::BTreeMap;
 
-/// What each piece counts for in addition to its bytes: its slot and the allocator's.
+/// Bytes that each piece counts for in addition to its own: its slot and the allocator's.
 const OVERHEAD: usize = 64;
 
 /// Bits of a [`ParkId`] that number the slot; the others are its generation.

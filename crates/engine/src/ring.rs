@@ -187,7 +187,7 @@ impl<T: Copy + Send> Consumer<T> {
     }
 }
 
-/// What the ends may do is counted by the type system: one of each, no clones.
+/// The type system gives each end of a ring one owner: one of each, no clones.
 const _: () = {
     const fn is_send<T: Send>() {}
     is_send::<Producer<u64>>();

@@ -1,4 +1,4 @@
-//! What an administrator chooses for an engine, as one value from the configuration file to the
+//! An administrator's settings for an engine, as one value from the configuration file to the
 //! engine.
 //!
 //! ```text

@@ -314,7 +314,7 @@ impl Wheel {
     fn sweep(&mut self) {
         for level in 0..LEVELS {
             for slot in (0..SLOTS).filter(|slot| self.in_use[level] >> slot & 1 == 1).collect::<Vec<_>>() {
-                // What is valid goes into chunks of its own.
+                // Valid notes go into chunks of their own.
                 let mut valid = Head::default();
                 while let Some(note) = self.pop(level, slot) {
                     if self.is_valid(note) {

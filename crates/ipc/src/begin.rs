@@ -47,7 +47,7 @@ impl Field for Begin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::order::Order;
+    use crate::order::{Order, RunAs};
     use baton_tcp::config::{Acks, Congestion};
 
     /// Where the most connections and the most segments are in [`START`].
@@ -73,7 +73,7 @@ mod tests {
         let tuning =
             EngineTuning { connections: 10_000, congestion: Congestion::Reno, coalesce: 20, acks: Acks::PerRun };
         let begin = Begin { mtu: 1500, mac: [2, 1, 2, 3, 4, 5], base: 0x0102_0304_0506_0708, tuning };
-        Order::Start { device: "eth0".to_owned(), xdp: None, begin, user: Some((10, 11)) }
+        Order::Start { device: "eth0".to_owned(), xdp: None, begin, run_as: Some(RunAs { uid: 10, gid: 11 }) }
     }
 
     #[test]

@@ -302,10 +302,14 @@ messages! {
 /// Sizes of a consumer's region, as the broker made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
-    /// Size of a stream buffer in bytes, and the number of buffers.
-    pub small: (u32, u32),
-    /// Size of a large stream buffer in bytes, and the number of buffers.
-    pub large: (u32, u32),
+    /// Size of a stream buffer in bytes.
+    pub stream_buffer: u32,
+    /// Number of stream buffers.
+    pub stream_buffers: u32,
+    /// Size of a large stream buffer in bytes.
+    pub large_buffer: u32,
+    /// Number of large stream buffers.
+    pub large_buffers: u32,
     /// Most connections.
     pub connections: u32,
 }
@@ -316,24 +320,24 @@ const RING_MAX: u32 = 1 << 30;
 impl Sizes {
     /// Returns the sizes of a consumer with this configuration.
     pub fn of(config: &ConsumerConfig) -> Sizes {
-        Sizes {
-            small: (config.stream_buffer, config.stream_buffers),
-            large: (config.large_buffer, config.large_buffers),
-            connections: config.connections,
-        }
+        let ConsumerConfig { stream_buffer, stream_buffers, large_buffer, large_buffers, connections, .. } = *config;
+        Sizes { stream_buffer, stream_buffers, large_buffer, large_buffers, connections }
     }
 
     /// Returns the sizes of a memory for queue pairs.
     pub fn of_raw(raw: RawSizes) -> Sizes {
-        Sizes { small: (0, 0), large: (0, 0), connections: raw.connections }
+        let connections = raw.connections;
+        Sizes { stream_buffer: 0, stream_buffers: 0, large_buffer: 0, large_buffers: 0, connections }
     }
 
     /// Returns the consumer's configuration; `None` if these sizes are not valid for any consumer.
     pub fn config(&self) -> Option<ConsumerConfig> {
-        let (small, (large, larges)) = (self.small.0, self.large);
+        let Sizes { stream_buffer, stream_buffers, large_buffer, large_buffers, connections } = *self;
         let is_ring = |bytes: u32| bytes.is_power_of_two() && bytes <= RING_MAX;
-        let fit = is_ring(small) && (larges == 0 || is_ring(large) && large >= small);
-        fit.then(|| ConsumerConfig::new(self.connections, self.small, self.large))
+        let fit =
+            is_ring(stream_buffer) && (large_buffers == 0 || is_ring(large_buffer) && large_buffer >= stream_buffer);
+        let (small, large) = ((stream_buffer, stream_buffers), (large_buffer, large_buffers));
+        fit.then(|| ConsumerConfig::new(connections, small, large))
     }
 }
 
@@ -410,12 +414,15 @@ mod fields {
 
     impl Field for Sizes {
         fn put(&self, out: &mut Vec<u8>) {
-            (self.small, self.large).put(out);
+            (self.stream_buffer, self.stream_buffers).put(out);
+            (self.large_buffer, self.large_buffers).put(out);
             self.connections.put(out);
         }
         fn take(from: &mut &[u8]) -> Option<Sizes> {
-            let (small, large) = Field::take(from)?;
-            Some(Sizes { small, large, connections: Field::take(from)? })
+            let (stream_buffer, stream_buffers) = Field::take(from)?;
+            let (large_buffer, large_buffers) = Field::take(from)?;
+            let connections = Field::take(from)?;
+            Some(Sizes { stream_buffer, stream_buffers, large_buffer, large_buffers, connections })
         }
     }
 

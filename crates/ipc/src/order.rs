@@ -19,8 +19,28 @@
 //! ```
 
 use crate::begin::Begin;
+use crate::codec::Field;
 use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
+
+/// The user and the group that an engine's process switches to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunAs {
+    /// The user's number.
+    pub uid: u32,
+    /// The group's number.
+    pub gid: u32,
+}
+
+impl Field for RunAs {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.uid, self.gid).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<RunAs> {
+        let (uid, gid) = Field::take(from)?;
+        Some(RunAs { uid, gid })
+    }
+}
 
 messages! {
     /// A message of the broker.
@@ -35,8 +55,8 @@ messages! {
             xdp: Option<bool>,
             /// Its interface, clock and choices.
             begin: Begin,
-            /// User and group to switch to.
-            user: Option<(u32, u32)>,
+            /// User and group to switch to; `None` keeps the broker's.
+            run_as: Option<RunAs>,
         },
         /// Adds a consumer. The descriptors are its memory, its doorbell and its completions.
         2 Consumer {

@@ -125,7 +125,7 @@ pub struct Event {
     pub at_us: u64,
     /// How important it is.
     pub level: Level,
-    /// What it is about.
+    /// The kind of occurrence.
     pub kind: Kind,
     /// Addresses and ports of the connection, if the event is about one.
     pub tuple: Option<Tuple>,

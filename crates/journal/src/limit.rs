@@ -16,7 +16,7 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Events that were not told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Suppressed {
-    /// Their kind.
+    /// The kind that all of them have.
     pub kind: Kind,
     /// The gravest level among them.
     pub level: Level,

@@ -1,5 +1,5 @@
-//! What steering costs connections that do not move: bulk transfers of a kernel over an interface
-//! with nothing attached, with steering, and with 10,000 other connections steered.
+//! The cost of steering for connections that do not move: bulk transfers of a kernel over an
+//! interface with nothing attached, with steering, and with 10,000 other connections steered.
 //!
 //! ```text
 //!   peer's kernel ── veth ─┬─ our kernel        one pair of devices for each state,

@@ -1,4 +1,4 @@
-//! What the two SYNs agreed on: MSS, window scales, SACK, timestamps.
+//! Options that the two SYNs agreed on: MSS, window scales, SACK, timestamps.
 //!
 //! `TCP_REPAIR_OPTIONS` takes all of these once the socket is connected. But the kernel computed
 //! its segment size in `connect`, from the default MSS (536), and never computes it again. Setting

@@ -70,7 +70,7 @@ mod tests {
     fn a_few_within_a_time_are_enough_and_one_now_and_then_is_not() {
         let begun = Instant::now();
         let mut bypassing = BypassingFrames::default();
-        // What was dropped during the move does not count. The counter wraps around.
+        // Drops during the move do not count. The counter wraps around.
         for (drops, past) in [(u32::MAX, false), (u32::MAX, false), (1, false), (2, true)] {
             assert_eq!(bypassing.count(drops, begun), past, "{drops}");
         }

@@ -46,7 +46,7 @@ impl Captured {
     /// Checks whether this can be a connection, before anything is done with it.
     ///
     /// # Errors
-    /// What contradicts what.
+    /// The first contradiction found.
     pub fn check(&self) -> Result<(), Invalid> {
         self.protocol.check()?;
         let send = self.protocol.unacked_bytes() + self.protocol.unsent_bytes();

@@ -1,4 +1,4 @@
-//! What only `sock_diag` reports and does (`ss` uses it too): whether a connection has TCP-MD5
+//! Services that only `sock_diag` offers (`ss` uses it too): whether a connection has TCP-MD5
 //! keys, its control group, and aborting a socket that another process holds. Keys and aborts need
 //! CAP_NET_ADMIN.
 
@@ -24,7 +24,7 @@ const HEADER_LEN: usize = 16;
 /// `struct inet_diag_msg`.
 const MESSAGE_LEN: usize = 72;
 
-/// What `sock_diag` reports of a connection.
+/// The report of `sock_diag` on a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Diagnosis {
     /// TCP-MD5 signs its segments.

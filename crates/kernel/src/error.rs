@@ -6,7 +6,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[error("{during}: {source}")]
 pub struct Failed {
-    /// What was being done.
+    /// The step that failed, as a phrase.
     pub during: &'static str,
     /// The kernel's error.
     pub source: io::Error,

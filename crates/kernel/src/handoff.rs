@@ -46,7 +46,7 @@ pub enum Phase {
     Lost,
 }
 
-/// What takes a connection from one phase to the next.
+/// An event that takes a connection from one phase to the next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// A handoff begins.

@@ -1,4 +1,4 @@
-//! What may go wrong on the privileged side of a move.
+//! Errors on the privileged side of a move.
 
 use crate::error::Failed;
 use crate::firewall::Hit;

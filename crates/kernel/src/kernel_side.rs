@@ -16,12 +16,13 @@
 
 use crate::beside::Beside;
 use crate::captured::Captured;
-use crate::conntrack::{Conntrack, Ending, Tracked};
+use crate::conntrack::{Conntrack, Ending};
 use crate::error::{During, Failed};
 use crate::examine::{Examined, examine};
 use crate::firewall::{Connection, Firewall, Rules};
-use crate::hops::{Change, Hops, Link, Mac, Query, Way};
+use crate::hops::{Change, Hops, Link, Mac, Query};
 pub use crate::kernel_error::KernelError;
+pub use crate::plan::Plan;
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
 use crate::{capture, make_husk, rebuild, recapture, resume, sys};
 use baton_policy::{Refusal, Refusals};
@@ -35,30 +36,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
-
-/// How a connection will be reached while it is away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Plan {
-    /// What its route depends on, including its addresses and ports.
-    pub query: Query,
-    /// The interface and the next hop.
-    pub way: Way,
-    /// The next hop's link address, if the kernel knows it.
-    pub mac: Option<Mac>,
-    /// The number of its engine, as in [`Steering::open_engine`]; 0 for the interface's own.
-    pub engine: u32,
-    /// Conntrack's entry for it, if it is tracked.
-    pub tracked: Option<Tracked>,
-    /// The number of its control group; 0 if unknown.
-    pub cgroup: u64,
-}
-
-impl Plan {
-    /// The connection's addresses and ports.
-    pub fn tuple(&self) -> Tuple {
-        self.query.tuple
-    }
-}
 
 struct Interface {
     index: u32,
@@ -319,7 +296,7 @@ impl KernelSide {
     /// Errors from the kernel. The SYN is then lost, as if the network had dropped it.
     pub fn arrive(&mut self, interface: u32, tuple: &Tuple, syn: &[u8]) -> Result<(), KernelError> {
         let mac = self.link(interface)?.mac;
-        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn((interface, mac), tuple, syn))?;
+        self.arrivals.iter().try_for_each(|arrivals| arrivals.syn(interface, mac, tuple, syn))?;
         Ok(())
     }
 
@@ -422,8 +399,8 @@ impl KernelSide {
         Ok(resume(fd, captured)?)
     }
 
-    /// Answers an engine's question for a neighbour, if the kernel knows the answer. What the
-    /// kernel learns later is reported by [`KernelSide::poll`].
+    /// Answers an engine's question for a neighbour, if the kernel knows the answer. A link address that
+    /// the kernel learns later is reported by [`KernelSide::poll`].
     ///
     /// # Errors
     /// Errors from the kernel.
@@ -480,7 +457,7 @@ fn is_transparent(fd: BorrowedFd<'_>) -> bool {
     sys::get_int(fd, libc::SOL_IP, libc::IP_TRANSPARENT).is_ok_and(|on| on != 0)
 }
 
-/// What the route of a socket's connection depends on.
+/// Reads everything that the route of a socket's connection depends on.
 fn query_of(fd: BorrowedFd<'_>, local: SocketAddr, remote: SocketAddr) -> io::Result<Query> {
     let number = |name| sys::get_int(fd, libc::SOL_SOCKET, name).map_or(0, |number| number as u32);
     let scope = match remote {

@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection, for a policy.
+//! The kernel's facts about a connection, for a policy.
 
 use crate::error::{During, Failed};
 use crate::tcp_info::TcpInfo;

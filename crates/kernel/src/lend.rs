@@ -34,7 +34,7 @@ pub struct LendError {
     pub source: io::Error,
 }
 
-/// What was lent.
+/// Counts of the addresses and routes that were lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lent {
     /// The number of addresses.

@@ -1,4 +1,4 @@
-//! What `TCP_INFO` knows of the path. Linux shows these figures but does not accept them, so after
+//! The path's figures in `TCP_INFO`. Linux shows them but does not accept them, so after
 //! a restore it measures anew.
 
 use crate::tcp_info::TcpInfo;

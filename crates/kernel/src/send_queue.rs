@@ -44,8 +44,8 @@ pub(crate) struct Held {
 /// Keeps unsent bytes unsent, if there are any, and counts them. No queue may be selected.
 ///
 /// Closing the window also sets the receive window, to the value that was read just before. If a
-/// timer sends an ACK in between, that ACK promises more than is remembered. What the peer then
-/// sends there is lost, as if the network had dropped it. Without unsent bytes nothing is set.
+/// timer sends an ACK in between, that ACK promises more than is remembered. Bytes that the peer
+/// then sends there is lost, as if the network had dropped it. Without unsent bytes nothing is set.
 pub(crate) fn hold_back(fd: BorrowedFd<'_>, windows: Windows) -> io::Result<Held> {
     let unsent = sys::length(fd, Length::Unsent)?;
     if unsent == 0 {

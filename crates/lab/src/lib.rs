@@ -2,7 +2,9 @@
 //! their reports.
 //!
 //! ```text
-//!   demo      papers      the experiments
+//!   demo      papers      the demo; the experiments, and the list of them
+//!     |         |
+//!     |     experiment    the shape of an experiment, how much of it a plan measures
 //!      \       /
 //!      workload           servers, clients and idle connections
 //!          |
@@ -17,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod experiment;
 pub mod papers;
 pub mod report;
 pub mod workload;

@@ -6,7 +6,7 @@
 //! looks for on pages that were broken on purpose.
 
 use baton_apps::measure::Cpu;
-use baton_lab::papers::lc2006::{Direction, Outcome, Point, SIZES};
+use baton_lab::papers::lc2006::{Direction, Outcome, Point, Way as TceWay};
 use baton_lab::report::moves::{Killed, Live, Moves, Slice, Way};
 use baton_lab::report::{Cell, Check, LoadInfo, Machine, Report, Run, Side, Wire, html, table};
 use serde::Deserialize;
@@ -307,8 +307,10 @@ fn the_page_is_whole_on_phone_and_desk_in_light_and_dark() {
 fn the_page_about_the_control_engine_is_whole_too() {
     baton_testkit::need_program!("chromium");
     let run = Run { seconds: 0.5, bytes: 500_000_000, tce: Some(0.02), ..Run::default() };
-    let points = [Direction::Receive, Direction::Transmit]
-        .map(|direction| SIZES.map(|message_bytes| Point { direction, message_bytes, runs: vec![run.clone()] }));
+    let points = [Direction::Receive, Direction::Transmit].map(|direction| {
+        [1, 2, 4, 8, 16, 32, 64]
+            .map(|kib| Point { point: TceWay { direction, message_bytes: kib << 10 }, runs: vec![run.clone()] })
+    });
     let outcome = Outcome { machine: example().machine, wire: "made-up wire".into(), points: points.concat() };
     let seen = look(&outcome.page(), 360, true);
     assert_eq!(seen.faults(), [""; 0]);

@@ -303,7 +303,7 @@ impl<P: FrameIo> Steps for Trip<'_, P> {
 
     fn recapture(&mut self, previous: &Captured) -> Result<Captured, MoveError> {
         let captured = self.kernel.recapture(self.fd, previous)?;
-        // What is suspended in the engine is out of date.
+        // The engine's suspended copy is out of date.
         self.forget_in_engine()?;
         self.interface.engine.streamer().hold(self.plan.tuple());
         Ok(captured)

@@ -1,6 +1,6 @@
 //! Every reason why a connection is where it is: one table for counters, scripts, logs and people.
 //!
-//! A code never changes. What the kernel's side finds out about a connection is a [`Refusal`] of its
+//! A code never changes. A finding of the kernel's side about a connection is a [`Refusal`] of its
 //! own, so that its errors can be matched; here it is one kind of reason among the others.
 
 use crate::Refusal;
@@ -47,7 +47,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What it means, as a clause for people.
+            /// Its meaning, as a clause for people.
             pub const fn text(self) -> &'static str {
                 match self {
                     Reason::Refused(refusal) => refusal.text(),
@@ -55,7 +55,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// What a person can do about it.
+            /// The remedy, as an instruction to a person.
             pub const fn remedy(self) -> &'static str {
                 match self {
                     Reason::Refused(refusal) => refusal.remedy(),

@@ -89,12 +89,12 @@ impl Refusal {
         self.texts().0
     }
 
-    /// What it means, as a clause for people.
+    /// Its meaning, as a clause for people.
     pub const fn text(self) -> &'static str {
         self.texts().1
     }
 
-    /// What a person can do about it.
+    /// The remedy, as an instruction to a person.
     pub const fn remedy(self) -> &'static str {
         self.texts().2
     }

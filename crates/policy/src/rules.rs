@@ -46,10 +46,10 @@ pub enum Rule {
     Never,
 }
 
-/// What is known of a connection.
+/// The facts about a connection that a rule looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// Our port.
+    /// The port of our end.
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,
@@ -59,11 +59,11 @@ pub struct Known {
     pub sends: u64,
     /// The payload that the peer has acknowledged plus the payload that it has sent, in bytes.
     pub bytes: u64,
-    /// What happened to it before.
+    /// Its earlier moves.
     pub history: History,
 }
 
-/// What happened to a connection before.
+/// A connection's earlier moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum History {
     /// Nothing.
@@ -84,7 +84,7 @@ pub struct Room {
     pub at_most: u64,
 }
 
-/// What to do with a connection now.
+/// The action to take for a connection now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Decision {
     /// Hand it off.
@@ -95,7 +95,7 @@ pub enum Decision {
     Never(Stay),
 }
 
-/// What a connection waits for.
+/// The condition that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wait {
     /// For this many more requests to send.
@@ -260,7 +260,7 @@ impl Policy {
         self.ports.iter().find(|port| port.is_for(known)).map_or(self.otherwise, |port| port.rule)
     }
 
-    /// What to do with a connection now.
+    /// Decides whether a connection moves now, later or never.
     pub fn decide(&self, known: &Known, room: Room) -> Decision {
         self.rule(known).decide(known, room)
     }

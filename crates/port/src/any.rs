@@ -14,7 +14,7 @@ use crate::tap::{Tap, TapOptions};
 use crate::wait::Waitable;
 use crate::xdp::{CopyMode, XdpOptions, XdpPort};
 
-/// What to open, as written on a command line.
+/// A port to open, as written on a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PortSpec {
     /// `tap:NAME[,novnet][,nomerge]`
@@ -52,7 +52,7 @@ pub enum SpecError {
     Name {
         /// Kind of the port, the word before the colon.
         kind: &'static str,
-        /// What is missing.
+        /// The missing part.
         needs: &'static str,
         /// A port written in full.
         example: &'static str,

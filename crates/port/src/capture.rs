@@ -38,7 +38,7 @@ pub fn wall_clock_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }
 
-/// What became of a capture's frames.
+/// The fate of a capture's frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CaptureStatus {
     /// Frames put into the buffer.
@@ -222,7 +222,7 @@ impl<P: FrameIo> Captured<P> {
         &mut self.port
     }
 
-    /// What became of the capture's frames, if there is one.
+    /// Counts of the capture's frames, if there is a capture.
     pub fn capture_status(&self) -> Option<CaptureStatus> {
         self.capture.as_ref().map(Capture::status)
     }

@@ -1,5 +1,5 @@
-//! What this machine allows: tries everything that a port needs, and says for each *no* what to
-//! do about it.
+//! Trials of this machine: everything that a port needs is tried, and each *no* comes with
+//! advice.
 //!
 //! Trials run in a network namespace of their own, which is gone afterwards. Existing
 //! interfaces are only asked what they can do.
@@ -19,15 +19,15 @@ use crate::{FrameIo, link};
 /// One thing that a port may need.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What was looked at.
+    /// Subject of the check.
     pub name: String,
     /// Whether this machine allows it.
     pub ok: bool,
     /// Without it connections cannot be moved.
     pub needed: bool,
-    /// What was found.
+    /// Result of the check, in words.
     pub detail: String,
-    /// What to do about a *no*; empty for a *yes*.
+    /// Advice about a *no*; empty for a *yes*.
     pub remedy: String,
 }
 
@@ -222,7 +222,7 @@ fn bpf() -> Finding {
     }
 }
 
-/// What the interfaces of this namespace can do with AF_XDP.
+/// One finding for each interface of this namespace: its abilities with AF_XDP.
 fn interfaces() -> Vec<Finding> {
     let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
     // Two lines of heading, then `name: numbers`.

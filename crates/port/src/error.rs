@@ -12,7 +12,7 @@ pub enum OpenError {
     NotPermitted {
         /// The port, as it was asked for.
         device: String,
-        /// What to run or to ask for.
+        /// The remedy, as an instruction to the user.
         remedy: String,
     },
     /// Another program holds the device.
@@ -20,7 +20,7 @@ pub enum OpenError {
     Busy {
         /// The port, as it was asked for.
         device: String,
-        /// What to run or to ask for.
+        /// The remedy, as an instruction to the user.
         remedy: String,
     },
     /// The device, or the kernel's support for its kind, is not there.
@@ -28,7 +28,7 @@ pub enum OpenError {
     Missing {
         /// The port, as it was asked for.
         device: String,
-        /// What to run or to ask for.
+        /// The remedy, as an instruction to the user.
         remedy: String,
     },
     /// The device exists, but cannot do what was asked.
@@ -36,9 +36,9 @@ pub enum OpenError {
     Unsuitable {
         /// The port, as it was asked for.
         device: String,
-        /// What it cannot do.
+        /// The ability that it lacks.
         what: String,
-        /// What to run or to ask for.
+        /// The remedy, as an instruction to the user.
         remedy: String,
     },
     /// Any other answer of the operating system.
@@ -46,7 +46,7 @@ pub enum OpenError {
     System {
         /// The port, as it was asked for.
         device: String,
-        /// What was being done.
+        /// The step that failed.
         what: &'static str,
         /// The operating system's answer.
         source: io::Error,

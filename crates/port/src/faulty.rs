@@ -80,7 +80,7 @@ impl fmt::Display for Faults {
     }
 }
 
-/// What happened to the frames of one direction.
+/// Faults done to the frames of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultCounters {
     /// Frames that came to the wrapper.
@@ -200,7 +200,7 @@ impl<P: FrameIo> Faulty<P> {
         &mut self.port
     }
 
-    /// What happened so far to frames received and sent, if anything can.
+    /// Counts of faults so far, of frames received and sent, if there can be any.
     pub fn counters(&self) -> Option<(FaultCounters, FaultCounters)> {
         self.ways.as_ref().map(|ways| (ways.rx.counters, ways.tx.counters))
     }
@@ -359,7 +359,7 @@ impl<P: Waitable + FrameIo> Waitable for Faulty<P> {
     }
 
     fn prepare_wait(&mut self) -> bool {
-        // What is held back is received, or sent, before anybody sleeps.
+        // Frames held back are received, or sent, before anybody sleeps.
         let holds = self.ways.as_ref().is_some_and(|ways| !ways.rx.held.is_empty() || !ways.tx.held.is_empty());
         !holds && self.port.prepare_wait()
     }
@@ -398,7 +398,7 @@ mod tests {
                 rx.receive(64, &mut seen).unwrap();
             }
         }
-        // What was held back follows when nothing else does.
+        // Frames that were held back follow when nothing else does.
         while tx.receive(64, &mut Seen::default()).unwrap() > 0 {}
         while rx.receive(64, &mut seen).unwrap() > 0 {}
         seen.0

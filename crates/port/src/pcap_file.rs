@@ -19,7 +19,7 @@ use crate::wait::{WaitSet, Waitable};
 pub const BLOCK_MAX: usize = 1 << 20;
 /// Shortest block of pcapng: its type, and its length twice.
 const BLOCK_MIN: u32 = 12;
-/// What a pcapng file begins with.
+/// The first four bytes of a pcapng file.
 const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 /// The message for an invalid block.
 const DAMAGED: &str = "a damaged block";
@@ -49,7 +49,7 @@ pub struct PcapFileCounters {
     pub truncated: u64,
 }
 
-/// What a block of a capture means here.
+/// The meaning of a block of a capture.
 enum Item<'a> {
     Frame { link: Option<Linktype>, data: &'a [u8], whole: bool },
     Interface(Linktype),

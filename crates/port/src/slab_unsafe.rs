@@ -7,7 +7,7 @@
 //!   | free | waiting | waiting | waiting | free | free |     index = count mod slots
 //! ```
 //!
-//! What this upholds: slots in `head..tail` belong to the consumer, all others to
+//! This module upholds: slots in `head..tail` belong to the consumer, all others to
 //! the producer. Only [`Producer`] moves `tail`, with release, after the slot's
 //! bytes and note are written; only [`Consumer`] moves `head`, with release, after
 //! it is done reading. Each side reads the other's count with acquire. Counts only

@@ -358,8 +358,8 @@ impl AsRawFd for Tap {
     }
 }
 
-/// What a virtio header (virtio 1.2 §5.1.6; empty if the device has none) says of
-/// the frame behind it.
+/// The facts about a frame in the virtio header before it (virtio 1.2 §5.1.6; empty if the device
+/// has none).
 fn parse_vnet(header: &[u8]) -> RxMeta {
     let &[flags, gso_type, _, _, gso_0, gso_1, ..] = header else { return RxMeta::default() };
     let tcp = matches!(gso_type & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6);

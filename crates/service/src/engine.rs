@@ -40,12 +40,12 @@ pub fn run(control: OwnedFd) -> Result<(), EngineError> {
     let control = Channel::new(control);
     let Some(Parcel { bytes, fds }) = wait_for_first(&control)? else { return Ok(()) };
     let mut fds = fds.into_iter();
-    let (Some(Order::Start { device, xdp, begin, user }), Some(ledger)) = (Order::from_bytes(&bytes), fds.next())
+    let (Some(Order::Start { device, xdp, begin, run_as }), Some(ledger)) = (Order::from_bytes(&bytes), fds.next())
     else {
         return Err(EngineError::Start);
     };
     let (port, sockets) = open_port(&device, xdp, begin.mtu, fds.next())?;
-    privileges::drop_all(user).map_err(|e| EngineError::System("dropping privileges", e.into()))?;
+    privileges::drop_all(run_as).map_err(|e| EngineError::System("dropping privileges", e.into()))?;
     let ledger = SharedLedger::open(ledger).map_err(|e| EngineError::System("opening the ledger", e))?;
     let mut runner = Runner::new(control, &begin, &ledger, port);
     tell(Level::Info, Kind::ENGINE, |event| event.text(format!("drives {device}, without privileges")));

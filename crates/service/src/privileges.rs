@@ -1,5 +1,6 @@
 //! Takes from the engine's process every privilege that moving bytes does not need.
 
+use baton_ipc::order::RunAs;
 use rustix::fs::{Gid, Uid};
 use rustix::io;
 use rustix::thread::{
@@ -12,13 +13,13 @@ use rustix::thread::{
 ///
 /// # Errors
 /// Errors from the system calls. The process must not continue then.
-pub fn drop_all(user: Option<(u32, u32)>) -> io::Result<()> {
+pub fn drop_all(run_as: Option<RunAs>) -> io::Result<()> {
     for capability in CapabilitySet::all().iter() {
         // Capabilities that the kernel does not know cannot be dropped, nor can an unprivileged
         // process drop any.
         let _ = remove_capability_from_bounding_set(capability);
     }
-    if let Some((uid, gid)) = user {
+    if let Some(RunAs { uid, gid }) = run_as {
         set_thread_groups(&[])?;
         set_thread_gid(Gid::from_raw(gid))?;
         set_thread_uid(Uid::from_raw(uid))?;

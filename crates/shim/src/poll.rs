@@ -46,7 +46,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
         } else {
             service::look();
             if update_revents(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                let slept = wait(fds, &moved, &mut kernel_fds, left, (sleep, ran));
+                let slept = wait(fds, &moved, &mut kernel_fds, left, sleep, ran);
                 service::look();
                 // As in fs/select.c `do_poll`: ready descriptors are reported before a signal.
                 slept.or_else(|error| if update_revents(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
@@ -94,7 +94,8 @@ fn wait(
     moved: &[usize],
     kernel_fds: &mut Vec<pollfd>,
     left: Option<Duration>,
-    (sleep, ran): (KernelPoll<'_>, Ran),
+    sleep: KernelPoll<'_>,
+    ran: Ran,
 ) -> Result<(), i32> {
     let mut watches = Watches::default();
     kernel_fds.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });

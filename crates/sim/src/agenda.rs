@@ -1,4 +1,4 @@
-//! What is going to happen, in order of virtual time.
+//! Future events, in order of virtual time.
 //!
 //! Things planned for the same moment happen in the order in which they were
 //! planned, so a run depends on its seed alone.

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// port and the server's port.
 pub type Directory = BTreeMap<(Addr, u16, u16), usize>;
 
-/// What must not happen.
+/// A breach of a property that every run must have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Violation {
     /// A byte arrived that was never sent there.
@@ -110,7 +110,7 @@ pub struct App {
     completions: u64,
     /// It has work that no completion announced.
     pub(crate) woken: bool,
-    /// What went wrong outside of its turn.
+    /// A violation found outside of its turn.
     pub(crate) wrong: Option<Violation>,
 }
 
@@ -183,7 +183,7 @@ impl App {
     /// Takes completions and lets every end do what it can. The other host is `peer`.
     ///
     /// # Errors
-    /// What must not happen.
+    /// The violation found.
     pub fn run(
         &mut self,
         now: Instant,
@@ -226,7 +226,7 @@ impl App {
         Ok(())
     }
 
-    /// What is still open, in words.
+    /// Everything that is still open, in words.
     pub fn describe(&self) -> String {
         let ends = self.ends.iter().map(|((side, _), end)| end.describe(&self.regions[*side]));
         let rest =
@@ -341,8 +341,8 @@ impl App {
         let dialogue = &dialogues[id];
         let script = if client { &dialogue.client } else { &dialogue.server };
         let buffers = self.buffers_of(qp);
-        let mut end = End::new(id, (client, client || dialogue.crossed), qp, script.clone(), buffers);
-        // What happened before the program knew the queue pair.
+        let mut end = End::new(id, client, client || dialogue.crossed, qp, script.clone(), buffers);
+        // Events from before the program knew the queue pair.
         end.on_events(&self.regions[0], seen | self.regions[0].qp(qp).take_events());
         self.ends.insert((0, qp), end);
         self.dirty.insert((0, qp));

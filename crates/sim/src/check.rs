@@ -1,4 +1,4 @@
-//! What must hold: while a world runs, and when it has come to rest.
+//! Properties that must hold: while a world runs, and when it has come to rest.
 
 use crate::app::{Report, Violation};
 use crate::config::{AMPLE_BACKLOG, WorldConfig};

@@ -1,4 +1,4 @@
-//! What a world and its hosts are made of, before they run.
+//! Configuration of a world and its hosts, before they run.
 
 use crate::chance::Ppm;
 use crate::link::LinkConfig;
@@ -30,7 +30,7 @@ pub struct WorldConfig {
     pub addresses: [Addr; 2],
     /// Ports that the server listens at, and its backlog.
     pub listen: (Vec<u16>, u32),
-    /// What happens.
+    /// The dialogues that its programs hold.
     pub dialogues: Vec<Dialogue>,
     /// When the faults stop.
     pub safety: Duration,

@@ -59,7 +59,7 @@ pub fn keepalive(qp: u32) -> Request {
     Request::SetOption { token: OPTION, qp, option, value }
 }
 
-/// What an end takes along when its connection moves.
+/// Bytes that an end takes along when its connection moves.
 #[derive(Debug)]
 struct Parcel {
     unacked: Vec<u8>,
@@ -90,7 +90,7 @@ pub struct End {
     pub frozen: bool,
     /// Bytes at the start of the queue pair's stream that it brought along.
     filled: u64,
-    /// What it brought along, to be posted.
+    /// The bytes that it brought along, to be posted.
     parcel: Option<Parcel>,
     send: Circle,
     receive: Circle,
@@ -115,7 +115,7 @@ pub struct End {
 
 impl End {
     /// An end that has just got its queue pair.
-    pub fn new(id: usize, (client, opened): (bool, bool), qp: u32, script: Script, buffers: Buffers) -> End {
+    pub fn new(id: usize, client: bool, opened: bool, qp: u32, script: Script, buffers: Buffers) -> End {
         let stream = |forth: bool| Stream { phase: 2 * id as u64 + u64::from(forth) };
         End {
             id,
@@ -174,7 +174,7 @@ impl End {
         self.read
     }
 
-    /// What it had asked of an engine that died; with `shut`, without its FIN.
+    /// Its requests to an engine that died; with `shut`, without its FIN.
     pub fn wishes(&self, shut: bool) -> Vec<Request> {
         let qp = self.qp;
         let closed = self.script.acts[..self.act].contains(&Act::Shutdown);
@@ -183,7 +183,7 @@ impl End {
         keepalive.into_iter().chain(fin).collect()
     }
 
-    /// What it posted on the queue pair that it leaves.
+    /// Bytes posted to the send queue of the queue pair that it leaves.
     pub fn posted(&self) -> u64 {
         self.send.posted()
     }
@@ -217,7 +217,7 @@ impl End {
         self.qp = qp;
         self.send = Circle::new(Queue::Send, buffers.base, buffers.send);
         self.receive = Circle::new(Queue::Receive, buffers.base + u64::from(buffers.send), buffers.receive);
-        // What it posted, and what it asked, stays behind.
+        // Its posted buffers and its requests stay behind.
         (self.holding, self.wanted, self.asks_at) = (Holding::Posts, false, None);
         self.filled = unread.len() as u64;
         self.parcel = Some(Parcel { unacked, unread });
@@ -283,7 +283,7 @@ impl End {
         if moved {
             region.ring_doorbell(self.qp);
         }
-        // What was received before the connection ended is there to be read after it.
+        // Bytes received before the connection ended are there to be read after it.
         let read_all = self.read == self.arrived(region);
         let done = self.act == self.script.acts.len() && self.seen.contains(Events::PEER_FIN);
         if self.phase == Phase::Open && read_all && (done || self.seen.contains(Events::CLOSED)) {
@@ -463,7 +463,7 @@ impl End {
         moved
     }
 
-    /// What it waits for, in words.
+    /// The condition that it waits for, in words.
     pub fn describe(&self, region: &ConsumerRegion) -> String {
         let qp = region.qp(self.qp);
         format!(

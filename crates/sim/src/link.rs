@@ -90,7 +90,7 @@ impl LinkConfig {
     }
 }
 
-/// What a link did so far.
+/// Counts of frames by fate on a link so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LinkCounters {
     /// Frames given to it.
@@ -159,7 +159,7 @@ impl Link {
         self.config
     }
 
-    /// What it did so far.
+    /// Counts of its frames by fate so far.
     pub fn counters(&self) -> LinkCounters {
         self.counters
     }

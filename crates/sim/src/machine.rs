@@ -38,7 +38,7 @@ pub struct Machine {
     /// The port that connects it to its link.
     pub port: SimPort,
     driver: Driver,
-    /// What its peers may have learned.
+    /// Record of everything that its peers may have learned.
     pub ledger: Arc<Ledger>,
     inbox: Vec<Vec<u8>>,
     rx_budget: usize,

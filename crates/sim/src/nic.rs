@@ -1,4 +1,4 @@
-//! What a network card with offloads does to frames: it fills in checksums, cuts
+//! The work of a network card with offloads: it fills in checksums, cuts
 //! super-frames into segments on their way out, and joins segments into
 //! super-frames on their way in.
 //!

@@ -131,7 +131,7 @@ impl App {
     }
 }
 
-/// What the program had asked of the engine that it left.
+/// The request by which the program had expressed a wish to the engine that it left.
 fn request_for(wish: Wish, qp: u32) -> Option<Request> {
     match wish {
         Wish::Shutdown => Some(Request::Shutdown { qp }),

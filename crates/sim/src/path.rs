@@ -18,7 +18,7 @@ pub struct PathMtu {
     pub delay: Duration,
 }
 
-/// What happens to a frame there.
+/// The fate of a frame there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Passage {
     /// It passes.
@@ -29,7 +29,7 @@ pub enum Passage {
     Refused(Vec<u8>),
 }
 
-/// What becomes of `frame`; all but TCP passes.
+/// Decides the fate of `frame`; all but TCP passes.
 pub fn pass(frame: &[u8], link: Link, narrow: PathMtu) -> Passage {
     let Ok(packet) = Packet::parse(frame, link) else { return Passage::Passes };
     let ip = usize::from(packet.ip_offset);

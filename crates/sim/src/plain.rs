@@ -49,7 +49,7 @@ fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
     }
 }
 
-/// What a program does that reads all there is and posts as much as it can.
+/// A program that reads all there is and posts as much as it can.
 pub fn script(acts: Vec<Act>) -> Script {
     Script { acts, reader: Reader::default(), piece: 1 << 20, keepalive: false, nodelay: true, unposts: 0 }
 }

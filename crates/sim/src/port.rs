@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// Configuration of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PortConfig {
-    /// What the engine is told.
+    /// The abilities that the engine is told.
     pub capabilities: Capabilities,
     /// Segments that arrive together are joined.
     pub join: bool,

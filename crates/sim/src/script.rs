@@ -1,4 +1,4 @@
-//! What the programs at both ends of a connection do.
+//! Scripts of the programs at both ends of a connection.
 
 use baton_tcp::time::Duration;
 
@@ -79,9 +79,9 @@ pub struct Dialogue {
     pub port: u16,
     /// Port of the client; 0 for any.
     pub from_port: u16,
-    /// What the client does.
+    /// The client's script.
     pub client: Script,
-    /// What the server does.
+    /// The server's script.
     pub server: Script,
     /// The server opens it too, at the same time: the SYNs cross (RFC 9293 §3.5).
     pub crossed: bool,

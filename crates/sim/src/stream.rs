@@ -1,4 +1,4 @@
-//! What the simulated programs say to each other: a ramp of prime period.
+//! The bytes that the simulated programs send each other: a ramp of prime period.
 //!
 //! The byte at position `p` of a stream is `(p + phase) % 251`. The period divides
 //! no buffer, segment or window size, so a byte lost, doubled, moved or taken from

@@ -24,7 +24,7 @@ const PORT: u16 = 7;
 /// A port where nobody listens.
 const CLOSED_PORT: u16 = 9;
 
-/// What the parts of a world have in common.
+/// Properties that the parts of a world have in common.
 struct Common {
     ethernet: bool,
     mtu: u16,

@@ -20,7 +20,7 @@ use crate::trace::describe;
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::packet::Link as PacketLink;
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Virtual time until all dialogues had ended.

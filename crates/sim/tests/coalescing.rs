@@ -34,7 +34,7 @@ fn swarm_of_one(seed: u64) -> WorldConfig {
         host.port.join &= seed.is_multiple_of(4);
     }
     if !seed.is_multiple_of(4) {
-        // What is sent at once arrives at once.
+        // Frames sent at once arrive at once.
         config.links.iter_mut().for_each(|link| link.rate = 0);
     }
     config

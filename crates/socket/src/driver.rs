@@ -1,6 +1,6 @@
 //! The threads that drive an engine, and how they sleep.
 
-use crate::stack::{Shared, Stats, now};
+use crate::shared::{Shared, Stats, now};
 use baton_engine::engine::Engine;
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::streamer::{ConsumerId, Streamer};

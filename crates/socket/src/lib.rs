@@ -14,5 +14,6 @@ mod driver;
 pub mod host;
 pub mod net;
 pub mod posix;
+mod shared;
 pub mod stack;
 mod sys;

@@ -1,7 +1,7 @@
 //! `TcpListener` and `TcpStream` of a [`crate::stack::Stack`]: blocking like those of the standard
 //! library, and with `futures`' `AsyncRead` and `AsyncWrite`.
 
-use crate::stack::{Shared, Side};
+use crate::shared::{Shared, Side};
 use baton_consumer::consumer::{Conn, Listener};
 use baton_consumer::wake::block_on;
 use baton_engine::region::Identity;

@@ -1,4 +1,4 @@
-//! What the decisions about a segment cost, without anything that moves bytes.
+//! The cost of the decisions about a segment, without anything that moves bytes.
 //!
 //! `cargo bench -p baton-tcp --bench decisions`. Everything is cache-hot and
 //! plain: established connections, nothing lost. Received data comes as single

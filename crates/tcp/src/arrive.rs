@@ -35,7 +35,7 @@ const PROVOKED_ACK_MS: u32 = 500;
 /// Ranges that one call sends again; more are left to a timer that is due at once.
 const MAX_RETRANSMITS: usize = 4;
 
-/// What to do with a segment.
+/// The treatment of a segment, after the check of its sequence number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     /// It is acceptable: process acknowledgment, window, text, FIN.
@@ -220,7 +220,7 @@ impl Tcb {
         rested
     }
 
-    /// The peer reset the connection. What it had sent before goes to the consumer first, as
+    /// The peer reset the connection. Bytes that it had sent before go to the consumer first, as
     /// Linux lets a program read what a reset found in its queue.
     pub(crate) fn reset_arrived(&mut self, out: &mut impl CommandSink) {
         if self.state.may_receive() && self.rcv.received() != self.rcv.rcv_nxt {

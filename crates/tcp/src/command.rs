@@ -1,4 +1,4 @@
-//! What a [`crate::tcb::Tcb`] asks of the Streamer.
+//! Requests of a [`crate::tcb::Tcb`] to the Streamer.
 //!
 //! The TCE puts the connection in front of each and writes them to the command ring. A handler
 //! issues at most [`MAX_COMMANDS`] per call, so that the TCE can make sure beforehand that the
@@ -83,7 +83,7 @@ pub struct TransmitContext {
     pub ece: bool,
     /// CWR is to be set on the next new data segment (RFC 3168 §6.1.2).
     pub cwr: bool,
-    /// What is queued now leaves, though `cork` is set (tcp(7), `TCP_NODELAY`).
+    /// The bytes queued now leave, though `cork` is set (tcp(7), `TCP_NODELAY`).
     pub push: bool,
 }
 
@@ -125,7 +125,7 @@ pub enum CloseReason {
     Aborted,
 }
 
-/// What the Streamer is to do for one connection.
+/// A request to the Streamer for one connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Command {
     /// The connection synchronised: the fast path opens.

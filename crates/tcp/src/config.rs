@@ -1,4 +1,4 @@
-//! What a host may choose; one `Config` serves all connections of an engine.
+//! Settings of a host; one `Config` serves all connections of an engine.
 
 use crate::time::Duration;
 pub use baton_wire::tcp::Acks;

@@ -38,7 +38,7 @@ pub struct Cookie {
     pub ts_val: Option<u32>,
 }
 
-/// What a returned cookie says.
+/// Contents of a returned cookie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Decoded {
     /// Our initial sequence number.
@@ -90,7 +90,7 @@ fn encode(key: &Key, tuple: &Tuple, irs: Seq, tick: u64, index: u32) -> Seq {
     Seq((tick as u32 & 31) << 27 | index << 24 | hash as u32 & 0xff_ffff)
 }
 
-/// What a cookie can carry of `agreed`: without timestamps only the MSS.
+/// The part of `agreed` that a cookie can carry: without timestamps only the MSS.
 pub(crate) fn limit(agreed: Agreed) -> Agreed {
     if agreed.timestamps { agreed } else { Agreed { peer_mss: agreed.peer_mss, ..Agreed::default() } }
 }

@@ -1,4 +1,4 @@
-//! What happens when a deadline passes (RFC 9293 §3.10.8, §3.8.3).
+//! Actions when a deadline passes (RFC 9293 §3.10.8, §3.8.3).
 
 use crate::command::{CloseReason, Command, CommandSink, Notice};
 use crate::snd::{Expired, Phase};

@@ -1,4 +1,4 @@
-//! What two SYNs agree on (RFC 9293 §3.7.1, RFC 7323 §2-3, RFC 2018 §2, RFC 3168 §6.1.1).
+//! The agreement of two SYNs (RFC 9293 §3.7.1, RFC 7323 §2-3, RFC 2018 §2, RFC 3168 §6.1.1).
 
 use crate::command::SynReply;
 use crate::config::Config;
@@ -7,12 +7,12 @@ use crate::segment::Segment;
 use baton_wire::seq::{Seq, Window, WindowScale};
 use baton_wire::tcp::Flags;
 
-/// What the opener of a connection brings along.
+/// Values that the opener of a connection supplies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Open {
     /// Our initial sequence number ([`crate::isn::Key::iss`]).
     pub iss: Seq,
-    /// What the path carries.
+    /// Limits of the path: its MTU and IP version.
     pub path: Path,
     /// Bytes of receive buffers that the consumer has posted already.
     pub rcv_space: u32,
@@ -20,7 +20,7 @@ pub struct Open {
     pub ts_offset: u32,
 }
 
-/// What both sides agreed on.
+/// Options that both sides agreed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Agreed {
     /// The peer's MSS, in bytes: what it said, or the default.

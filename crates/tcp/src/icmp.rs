@@ -9,11 +9,11 @@ use baton_wire::seq::Seq;
 pub struct IcmpError {
     /// Sequence number of the quoted TCP header.
     pub seq: Seq,
-    /// What is wrong.
+    /// The error reported.
     pub kind: IcmpKind,
 }
 
-/// What an ICMP error says. The endpoint drops source quench (MUST-55) itself,
+/// The error that an ICMP message reports. The endpoint drops source quench (MUST-55) itself,
 /// since nothing is to be done about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum IcmpKind {
@@ -42,7 +42,7 @@ impl IcmpKind {
         !matches!(self, IcmpKind::PortUnreachable)
     }
 
-    /// What the consumer is told.
+    /// The reason that the consumer is told.
     pub(crate) const fn reason(self) -> CloseReason {
         match self {
             IcmpKind::NetworkUnreachable => CloseReason::NetworkUnreachable,

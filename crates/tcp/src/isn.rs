@@ -15,7 +15,7 @@ use siphasher::sip::SipHasher24;
 #[derive(Clone, Copy)]
 pub struct Key(pub [u8; 16]);
 
-/// What a keyed hash is for: one key serves several uses without one use
+/// The use of a keyed hash: one key serves several uses without one use
 /// telling of another.
 #[derive(Clone, Copy)]
 #[repr(u8)]
@@ -45,7 +45,7 @@ impl Key {
         Seq((self.hash(Purpose::Isn, tuple, 0) as u32).wrapping_add(m))
     }
 
-    /// What is added to the millisecond clock for this tuple's TSval
+    /// The offset added to the millisecond clock for this tuple's TSval
     /// (RFC 7323 §7.1): the same for each incarnation, so that RFC 6191 works.
     pub fn ts_offset(&self, tuple: &Tuple) -> u32 {
         self.hash(Purpose::TimestampOffset, tuple, 0) as u32

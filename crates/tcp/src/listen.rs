@@ -26,7 +26,7 @@ use crate::time::{Duration, Instant};
 use baton_wire::addr::Tuple;
 use baton_wire::tcp::Flags;
 
-/// What to do with a segment that reached a listener.
+/// The answer to a segment that reached a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Disposition {
     /// Nothing.
@@ -55,7 +55,7 @@ pub struct Listener {
     cookies_until: Instant,
 }
 
-/// What a listener needs to know in addition to the segment.
+/// Facts that a listener needs in addition to the segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival<'a> {
     /// Time of the segment's arrival.
@@ -66,7 +66,7 @@ pub struct Arrival<'a> {
     pub key: &'a Key,
     /// The connection's addresses and ports, from our side.
     pub tuple: &'a Tuple,
-    /// What the path carries.
+    /// Limits of the path: its MTU and IP version.
     pub path: Path,
 }
 

@@ -26,7 +26,7 @@ pub struct Partial {
     pub cork: bool,
 }
 
-/// True if the partial segment may be sent now. What is held back here leaves
+/// True if the partial segment may be sent now. A segment held back here leaves
 /// when an ACK comes, when more is queued, or when the override timer of the
 /// TCE fires ((4) of RFC 9293 §3.8.6.2.1).
 pub const fn may_send_partial(partial: &Partial) -> bool {

@@ -18,8 +18,8 @@ pub struct Path {
 impl Path {
     /// Largest TCP payload of a packet of `mtu` bytes without any IP or TCP option.
     pub const fn mss_limit(self) -> u16 {
-        // MUST-67 (RFC 9293 §3.7.1): the MSS option says MMS_R - 20. What we can
-        // reassemble is not more than what the link carries: we ask for no fragments.
+        // MUST-67 (RFC 9293 §3.7.1): the MSS option says MMS_R - 20. We can reassemble no
+        // more than the link carries: we ask for no fragments.
         let headers = if self.ipv6 { 60 } else { 40 };
         let mss = self.mtu.saturating_sub(headers);
         if mss < MIN_MSS { MIN_MSS } else { mss }

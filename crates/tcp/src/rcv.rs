@@ -18,7 +18,7 @@ use crate::segment::ParkId;
 use baton_wire::seq::{Seq, Window, WindowScale};
 use baton_wire::tcp::SackBlocks;
 
-/// What a segment's payload was.
+/// The place of a segment's payload in the stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Arrived {
     /// The next bytes, with nothing missing.

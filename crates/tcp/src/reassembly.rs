@@ -1,4 +1,4 @@
-//! What arrived ahead of its turn: ranges already placed behind a gap, and
+//! Data that arrived ahead of its turn: ranges already placed behind a gap, and
 //! payload that is parked until it may be placed.
 //!
 //! ```text

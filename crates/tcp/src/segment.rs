@@ -1,4 +1,4 @@
-//! What the Streamer reports of a received segment, or of a run of segments.
+//! The Streamer's report of a received segment, or of a run of segments.
 //!
 //! A run is two or more in-sequence segments of one connection that travel
 //! through the engine as one. It keeps each segment's length and acknowledgment
@@ -84,7 +84,7 @@ impl Segment {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub struct ParkId(pub u32);
 
-/// What the Streamer already did with a segment's payload.
+/// The Streamer's treatment of a segment's payload so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
     /// Fast path: new bytes are at their final position. `rcv_nxt` is the Streamer's next

@@ -104,7 +104,7 @@ pub struct Timestamps {
     pub ts_recent: Option<u32>,
 }
 
-/// What is known of the path. Zero where nothing is, unless said otherwise.
+/// Measurements of the path. Zero where nothing is known, unless said otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Seeds {
     /// Smoothed round-trip time; zero before the first sample.

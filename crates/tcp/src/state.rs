@@ -59,7 +59,7 @@ pub enum State {
     TimeWait,
 }
 
-/// What moves a connection from one state to another.
+/// An event that moves a connection from one state to another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Event {
     /// A consumer listens.

@@ -33,7 +33,7 @@ use crate::timers::{Timer, Timers};
 use baton_wire::seq::{Seq, Window, WindowScale};
 use baton_wire::tcp::{Flags, Timestamps};
 
-/// What a connection may look at while it decides.
+/// The surroundings that a connection may look at while it decides.
 #[derive(Debug)]
 pub struct Context<'a> {
     /// Time of the event.
@@ -60,11 +60,11 @@ pub struct Tcb {
     pub(crate) snd_wl1: Seq,
     /// MAX.SND.WND of RFC 5961 §5.
     pub(crate) max_wnd: u32,
-    /// What the Streamer was told last.
+    /// The limit that the Streamer was told last.
     told_limit: Seq,
     pub(crate) ts_offset: u32,
     pub(crate) path: Path,
-    /// What the path was taken to carry when the connection opened, in bytes.
+    /// The MTU assumed for the path when the connection opened, in bytes.
     pub(crate) link_mtu: u16,
     pub(crate) peer_mss: u16,
     /// Window probes sent since one was answered, and by how much they are backed off.
@@ -103,7 +103,7 @@ pub(crate) struct Is {
     pub behind: bool,
 }
 
-/// What a segment calls for once it was processed.
+/// The answer that a processed segment calls for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Reply {
     pub ack_now: bool,
@@ -335,7 +335,7 @@ impl Tcb {
         }
     }
 
-    /// The consumer took its room back. What was promised stays promised; what
+    /// The consumer took its room back. Promised room stays promised; data that
     /// arrives is parked until there is room again.
     pub fn on_unposted(&mut self) {
         self.rcv.on_unposted();

@@ -1,4 +1,4 @@
-//! What tests and benchmarks of several crates share; a dev-dependency only.
+//! Tools that tests and benchmarks of several crates share; a dev-dependency only.
 //!
 //! * [`skip!`], [`note_skip!`], [`need_root!`], [`need_program!`]: a test that
 //!   cannot run here says so and is counted as skipped, never as passed.

@@ -30,7 +30,7 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// What the command line asks for.
+    /// The effort that the command line asks for.
     pub fn asked() -> Effort {
         if env::args().any(|argument| argument == "--bench") { Effort::Measure } else { Effort::Smoke }
     }

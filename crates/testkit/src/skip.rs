@@ -53,7 +53,7 @@ pub fn strict() -> bool {
 /// Whether this process may make namespaces and network devices.
 ///
 /// # Errors
-/// What is missing, and the remedy.
+/// The missing right, and the remedy.
 pub fn check_root() -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").map_err(|e| format!("cannot read /proc/self/status: {e}"))?;
     missing_capability(&status)

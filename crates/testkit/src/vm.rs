@@ -100,8 +100,8 @@ fn boot(kernel: &Kernel, modules: &[&str], programs: &[&str], test: &str, direct
     let memory = directory.join("memory");
     fs::write(&memory, contents(kernel, modules, programs, directory)?)?;
     let console = directory.join("console");
-    // What stands behind `--` are arguments of the first process, what the kernel does not
-    // know its environment. It ends with that process: a panic, and no way to restart.
+    // The words behind `--` are arguments of the first process; settings that the kernel does
+    // not know are its environment. The machine ends with that process: a panic, and no way to restart.
     let line = format!("console=ttyS0 quiet panic=-1 rdinit=/test {GUEST}=1 PATH=/bin -- --exact --nocapture {test}");
     let mut emulator = Command::new(EMULATOR);
     emulator.args(["-accel", "tcg", "-cpu", "max", "-smp", "1", "-m", "1024", "-nodefaults", "-no-reboot"]);
@@ -151,7 +151,8 @@ fn contents(kernel: &Kernel, modules: &[&str], programs: &[&str], directory: &Pa
     Ok(archive.finish())
 }
 
-/// What a program is linked with, as `ldd` says: `name => path (address)`, or the path.
+/// The libraries that a program is linked with, as `ldd` says: `name => path (address)`, or the
+/// path.
 fn libraries(program: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let out = output(Command::new("ldd").arg(program));
     let text = String::from_utf8_lossy(&out.stdout).into_owned();

@@ -89,11 +89,11 @@ impl fmt::Display for Addr {
 /// A connection's name seen from this host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Tuple {
-    /// Our address.
+    /// The address of our end.
     pub local: Addr,
     /// The peer's address.
     pub remote: Addr,
-    /// Our port.
+    /// The port of our end.
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,

@@ -15,7 +15,7 @@ pub const LEN: usize = 28;
 /// The first eight bytes but for the operation: Ethernet, IPv4, lengths 6 and 4.
 const FORMAT: [u8; 6] = [0, 1, 8, 0, 6, 4];
 
-/// What a packet asks or says.
+/// The purpose of an ARP packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     /// Who has the target's IP address?

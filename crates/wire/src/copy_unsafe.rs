@@ -1,6 +1,6 @@
 //! Copying payload between memory that programs share.
 //!
-//! What is upheld here: exactly `len` bytes are read at `src` and written at `dst`, by raw
+//! This module upholds: exactly `len` bytes are read at `src` and written at `dst`, by raw
 //! accesses of any alignment, since another process may be writing to either; no reference is
 //! made to that memory. AVX2 runs only where the CPU has it.
 //!

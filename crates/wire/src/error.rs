@@ -1,4 +1,4 @@
-//! What a view or a builder can refuse.
+//! Errors of views and builders.
 
 use thiserror::Error;
 

@@ -34,7 +34,7 @@ pub enum Message<'a> {
         id: u16,
         /// Sequence number.
         seq: u16,
-        /// What is to come back.
+        /// The bytes that the reply has to repeat.
         data: &'a [u8],
     },
     /// Identifier, sequence number and data.
@@ -84,7 +84,7 @@ pub enum Message<'a> {
         code: u8,
         /// The four bytes after the checksum.
         rest: [u8; 4],
-        /// What follows.
+        /// The bytes after the first eight.
         data: &'a [u8],
     },
 }

@@ -35,7 +35,7 @@ pub enum Message<'a> {
         id: u16,
         /// Sequence number.
         seq: u16,
-        /// What is to come back.
+        /// The bytes that the reply has to repeat.
         data: &'a [u8],
     },
     /// Identifier, sequence number and data.
@@ -70,7 +70,7 @@ pub enum Message<'a> {
     },
     /// A field of a header is wrong.
     ParameterProblem {
-        /// What is wrong with it (RFC 4443 §3.4).
+        /// The kind of problem (RFC 4443 §3.4).
         code: u8,
         /// Offset of the field in bytes.
         pointer: u32,
@@ -107,7 +107,7 @@ pub enum Message<'a> {
         code: u8,
         /// The four bytes after the checksum.
         rest: [u8; 4],
-        /// What follows.
+        /// The bytes after the first eight.
         data: &'a [u8],
     },
 }

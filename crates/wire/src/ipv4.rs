@@ -163,7 +163,7 @@ impl Header {
 pub struct Ipv4Option<'a> {
     /// Its type byte: copied flag, class and number (RFC 791 §3.1).
     pub kind: u8,
-    /// What follows its length byte.
+    /// The bytes after its length byte.
     pub data: &'a [u8],
 }
 

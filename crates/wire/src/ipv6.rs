@@ -33,11 +33,11 @@ pub struct Header {
 pub struct Datagram<'a> {
     /// The fixed header.
     pub header: Header,
-    /// What the extension headers say.
+    /// The facts found in the extension headers.
     pub chain: Chain,
     /// The extension headers' bytes.
     pub extensions: &'a [u8],
-    /// What follows them, of protocol [`Chain::protocol`], without padding of the
+    /// The bytes after them, of protocol [`Chain::protocol`], without padding of the
     /// frame.
     pub payload: &'a [u8],
 }
@@ -139,7 +139,7 @@ pub struct FragmentInfo {
     pub id: u32,
 }
 
-/// What the walk over extension headers found.
+/// Result of the walk over extension headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Chain {
     /// Protocol of what follows the last header walked. After a fragment header
@@ -148,7 +148,7 @@ pub struct Chain {
     pub protocol: u8,
     /// Length of all extension headers in bytes.
     pub len: usize,
-    /// Their number.
+    /// Number of extension headers.
     pub count: usize,
     /// The fragment header, if there is one.
     pub fragment: Option<FragmentInfo>,

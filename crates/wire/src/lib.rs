@@ -1,4 +1,4 @@
-//! What the wire carries, as types.
+//! Types for the protocols on the wire.
 //!
 //! Views borrow a frame and never panic on what they find in it; builders write
 //! into a caller's buffer. Nothing here allocates, does I/O or keeps state (but

@@ -5,9 +5,9 @@
 //!   0                                ip_offset       tcp_offset      payload_offset
 //! ```
 //!
-//! A header is looked at once, front to back, each with one bounds check. What a
-//! data segment of a normal sender has (no tag, no IP options, timestamps as the
-//! only TCP option, behind two no-operations) runs straight through, with offsets
+//! A header is looked at once, front to back, each with one bounds check. The headers of a
+//! data segment from a normal sender (no tag, no IP options, timestamps as the
+//! only TCP option, behind two no-operations) run straight through, with offsets
 //! that the compiler knows; all else goes through cold copies of the same
 //! functions. A refused frame has one [`Reject`], the first that applies in their
 //! order.
@@ -22,7 +22,7 @@ pub use crate::tcp::PROTOCOL_TCP;
 use crate::tcp::options::{OptionsIter, TIMESTAMPS_WORD, TcpOption};
 use crate::tcp::{Flags, Timestamps};
 
-/// What a frame starts with.
+/// The header at the start of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Link {
     /// An Ethernet II header.
@@ -48,7 +48,7 @@ pub enum Reject {
     Fragment,
 }
 
-/// What [`Packet::parse_with`] insists on.
+/// Conditions that [`Packet::parse_with`] insists on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checks {
     /// The IPv4 header's checksum is right. To be left out when the port vouches
@@ -119,7 +119,7 @@ struct Start<'a> {
     checks: Checks,
 }
 
-/// What an IP header says.
+/// Fields of an IP header.
 struct Ip {
     src: Addr,
     dst: Addr,
@@ -137,7 +137,7 @@ struct Ip {
 impl Packet {
     /// Parses a frame with [`Checks::ALL`].
     ///
-    /// What follows the IP packet (Ethernet padding) is left out. A packet with a
+    /// Bytes after the IP packet (Ethernet padding) are left out. A packet with a
     /// length of 0 in its IP header (BIG TCP, RFC 2675, and some captures made
     /// above a segmenting NIC) is [`Reject::Malformed`]: no port hands out frames
     /// longer than 64 KiB.

@@ -21,7 +21,7 @@ const WORDS: usize = SPAN / 8;
 /// Words that hold the headers of an IPv4 segment with timestamps.
 const WORDS_V4: usize = 9;
 
-/// What the next frame's headers should be.
+/// The headers expected of the next frame.
 #[derive(Clone, Debug)]
 pub struct HeaderPrediction {
     expected: [u64; WORDS],
@@ -36,7 +36,7 @@ pub struct HeaderPrediction {
     tcp_sum: u32,
 }
 
-/// What differs in a frame whose headers are as predicted.
+/// The varying fields of a frame whose headers are otherwise as predicted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Predicted {
     /// Sequence number.
@@ -74,7 +74,7 @@ impl HeaderPrediction {
         for (byte, mask) in bytes.iter_mut().zip(mask) {
             *byte &= mask;
         }
-        // What varies is zero in `bytes`, so these sums are over the rest.
+        // Varying fields are zero in `bytes`, so these sums are over the rest.
         let ip_sum = if v6 { 0 } else { u32::from(fold64(header_sum(&bytes[ip..ip + 20]))) };
         let pseudo = crate::checksum::pseudo(
             packet.src,
@@ -94,7 +94,7 @@ impl HeaderPrediction {
         })
     }
 
-    /// What differs in `frame`, if its headers are as predicted and its IPv4
+    /// The varying fields of `frame`, if its headers are as predicted and its IPv4
     /// header's checksum is right.
     #[inline]
     pub fn matches(&self, frame: &[u8]) -> Option<Predicted> {

@@ -1,8 +1,8 @@
 //! All headers of a data segment, stamped out of a template.
 //!
-//! What does not change between the segments of a connection is written once,
-//! into a [`Template`], together with its share of the two checksums. A segment
-//! then costs a few fixed-size copies and a handful of additions.
+//! Fields that stay the same in all segments of a connection are written once, into a
+//! [`Template`], together with their share of the two checksums. A segment then costs a few
+//! fixed-size copies and a handful of additions.
 //!
 //! ```text
 //!   | link 0, 14, 18 or 22 | IPv4 20 or IPv6 40 | ports 4 |      the template's bytes
@@ -23,7 +23,7 @@ pub const MAX_HEADERS: usize = eth::MAX_HEADER_LEN + 40 + 60;
 
 const STORED: usize = eth::MAX_HEADER_LEN + 40 + 4;
 
-/// What the segments of a connection have in common.
+/// Fields that the segments of a connection have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Route<'a> {
     /// The link header: 0, 14, 18 or 22 bytes. Its last two bytes, the ethertype,
@@ -45,7 +45,7 @@ pub struct Route<'a> {
     pub flow_label: u32,
 }
 
-/// What differs from segment to segment.
+/// Fields that differ from segment to segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Emit<'a> {
     /// Sequence number.

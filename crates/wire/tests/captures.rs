@@ -103,7 +103,7 @@ fn checksums_of_a_capture_without_offload_are_right() {
     }
 }
 
-/// What comes of each capture: a row is `name: ok n, reason n, ...`.
+/// Counts of verdicts for each capture: a row is `name: ok n, reason n, ...`.
 fn verdicts(checks: Checks) -> BTreeMap<String, String> {
     captures()
         .iter()
@@ -175,7 +175,7 @@ fn no_prefix_of_a_frame_panics_or_is_taken_for_the_whole() {
                 let prefix = &frame.data[..cut];
                 let parsed = Packet::parse(prefix, link(&capture));
                 let expected = match cut {
-                    // What is cut off is padding only.
+                    // Only padding is cut off.
                     cut if cut >= end => Ok(packet),
                     cut if cut < usize::from(packet.ip_offset) || cut == 0 => Err(Reject::NotIp),
                     _ => Err(Reject::Malformed),

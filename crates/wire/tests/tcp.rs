@@ -173,7 +173,7 @@ fn a_list_is_padded_with_zeros_and_aligned() {
     let syn = [TcpOption::Mss(1460), TcpOption::SackPermitted, ts, TcpOption::WindowScale(7)];
     assert_eq!(write_options(&syn, &mut out), Ok(20));
     assert_eq!(out[..20], [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 3, 3, 7, 0]);
-    // What follows the end of the list is not looked at.
+    // Bytes after the end of the list are not looked at.
     assert_eq!(OptionsIter::new(&[0, 2, 4, 5, 0xb4]).next(), None);
 }
 

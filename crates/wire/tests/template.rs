@@ -1,4 +1,4 @@
-//! What a template stamps out is what the parser reads, with right checksums.
+//! A template's segments are read back by the parser, with right checksums.
 
 use baton_wire::addr::Addr;
 use baton_wire::checksum;

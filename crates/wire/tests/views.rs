@@ -1,4 +1,4 @@
-//! What a builder writes, its view reads; too small a buffer is refused; no bytes
+//! A view reads back the bytes that its builder wrote; too small a buffer is refused; no bytes
 //! panic.
 
 use baton_wire::error::{BuildError, ParseError};

@@ -2,8 +2,8 @@
 
 use baton_ipc::message::{Reply, Request};
 
-/// Reads the bytes as a message of either side. What they mean has an encoding, which is no
-/// longer than they are, and means the same.
+/// Reads the bytes as a message of either side. The message has an encoding that
+/// is no longer than the bytes, and means the same.
 pub fn messages(data: &[u8]) {
     if let Some(request) = Request::from_bytes(data) {
         let bytes = request.to_bytes();

@@ -109,7 +109,7 @@ fn answer(broker: &Channel, kind: &AtomicBool) {
     }
 }
 
-/// What the program's side waits for.
+/// The future that the program's side waits for.
 type Adopting<'s> = Pin<Box<dyn Future<Output = Result<Stream, NotAdopted>> + 's>>;
 
 /// All there is while a script runs.
@@ -167,7 +167,7 @@ fn all_is_closed(peers: Vec<UnixStream>) {
             match peer.read(&mut [0; 4096]) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // What it had not read, it is told.
+                // A reset tells the peer that its bytes were not all read.
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => break,
                 Err(error) => panic!("a socket that was handed over is not closed: {error}"),
             }
@@ -209,7 +209,7 @@ impl World<'_> {
         }
     }
 
-    /// What happens by itself.
+    /// Lets the engines act, and takes the streams of adoptions that are done.
     fn turn(&mut self) {
         self.engines.iter_mut().for_each(Engine::turn);
         let mut cx = Context::from_waker(Waker::noop());
@@ -253,7 +253,7 @@ impl World<'_> {
             _ => {}
         }
         let known = if harm & 1 == 0 { &config } else { &CONFIG };
-        // What a broker could make, or another's.
+        // A layout that this broker, or another, could make.
         let layout = if known.connections > 4096 { CONFIG.layout() } else { known.layout() };
         let Ok(memory) = SharedMemory::create(if layout.data_bytes > 1 << 24 { CONFIG.layout() } else { layout })
         else {
@@ -385,7 +385,7 @@ struct Engine {
     completions: OwnedFd,
     /// Queue pairs in use, and how much each connection brought unread.
     used: Vec<Option<u64>>,
-    /// What each connection brings along unread, as was said last.
+    /// The number of bytes that each connection brings along unread, as was said last.
     unread: [u64; 6],
 }
 
@@ -395,7 +395,7 @@ impl Engine {
         Engine { region: EngineRegion::new(memory.region().clone()), completions, used, unread: [0; 6] }
     }
 
-    /// What it is asked for.
+    /// Serves the requests.
     fn turn(&mut self) {
         while self.region.pop_doorbell().is_some() {}
         while let Some(asked) = self.region.pop_request() {

@@ -24,7 +24,7 @@ struct Lines([AtomicU64; 16]);
 /// A region in memory of our own, with a guard on either side.
 pub struct Hostage {
     lines: Arc<Vec<Lines>>,
-    /// The region.
+    /// The region that the lines make up.
     pub region: Arc<Region>,
     /// Words of memory that the consumer can write.
     pub words: usize,
@@ -52,7 +52,7 @@ impl Hostage {
         Hostage { region: region.expect("memory of the right size"), lines, words: len / 8 }
     }
 
-    /// What the consumer's process could do: a store of `value` at any word.
+    /// A store of `value` at any word, which the consumer's process could do.
     pub fn scribble(&self, word: usize, wide: bool, value: u64) {
         let word = word % self.words;
         let target = &self.lines[1 + word / 16].0[word % 16];
@@ -110,7 +110,7 @@ impl Script<'_> {
     }
 }
 
-/// What the Streamer does to a queue pair when its doorbell rings.
+/// The Streamer's work on a queue pair when its doorbell rings.
 fn serve(engine: &EngineRegion, qp: u32, at: u64) {
     let pair = engine.qp(qp);
     let (tail, limit) = (pair.snd_tail(), pair.rcv_limit());

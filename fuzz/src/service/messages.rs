@@ -14,8 +14,8 @@ macro_rules! holds {
     };
 }
 
-/// Reads the bytes as a message of each kind. What they mean has an encoding, which is no
-/// longer than they are, and means the same.
+/// Reads the bytes as a message of each kind. The message has an encoding that
+/// is no longer than the bytes, and means the same.
 pub fn messages(data: &[u8]) {
     holds!(data, Record, ToGuardian, ToBroker, Order, Report);
 }

@@ -96,7 +96,7 @@ fn folders(files: &[File]) -> Folders {
     folders
 }
 
-/// What the names of a crate's modules stand for.
+/// The modules of a crate, and the module that each imported name stands for.
 struct Names {
     modules: BTreeSet<Module>,
     /// Imports of each module, by name, as paths within the crate.

@@ -3,7 +3,7 @@
 //! `xtask/tidy.toml` has a number for each crate, of how many are left; it may only fall,
 //! and `cargo xtask tidy --write` lowers it. A crate without a number has none left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -11,8 +11,12 @@ use anyhow::{Context, Result};
 use super::rules::{self, Rules};
 use super::{File, Finding};
 
-/// Documentation that says nothing, word for word.
-const EMPTY: &[&str] = &["Which.", "Its name.", "It.", "As there.", "Whose.", "See the file's head."];
+/// Comments that say nothing, word for word.
+const EMPTY: &[&str] = &["Which.", "It.", "As there.", "Whose.", "See the file's head."];
+
+/// Words that, with one other, make a comment that repeats the name of what it stands at:
+/// `The table.`, `Its name.`
+const DETERMINERS: &[&str] = &["A", "An", "The", "Its", "Their", "Our", "My", "Your", "His", "Her", "This", "That"];
 
 /// Words that are never wanted; each stands alone.
 const PHRASES: &[&str] =
@@ -31,6 +35,7 @@ const OPENINGS: &[&str] = &[
     "Whose ",
     "Whom ",
     "So many ",
+    "What ",
 ];
 
 /// A place and what is wrong there.
@@ -138,7 +143,7 @@ fn comments(text: &str) -> Vec<Comment> {
 fn faults_of(comment: &Comment) -> Vec<Fault> {
     let mut faults = Vec::new();
     let text = comment.lines.join(" ");
-    if EMPTY.contains(&text.as_str()) {
+    if says_nothing(&text) {
         faults.push((comment.line, format!("says nothing: {text}")));
         return faults;
     }
@@ -152,11 +157,10 @@ fn faults_of(comment: &Comment) -> Vec<Fault> {
             }
         }
     }
-    for start in sentences(&text) {
+    for start in sentences(&comment.lines, &text) {
         let sentence = &text[start..];
-        let end = sentence.find(['.', '?']).map_or(sentence.len(), |end| end + 1);
-        let question = sentence[..end].ends_with('?');
-        if let Some(opening) = OPENINGS.iter().find(|opening| sentence.starts_with(**opening) && !question) {
+        let opening = OPENINGS.iter().find(|opening| sentence.starts_with(**opening));
+        if let Some(opening) = opening.filter(|_| !is_question(sentence)) {
             faults.push((line_of(start), format!("begin with the subject, not with {:?}", opening.trim_end())));
         }
     }
@@ -175,11 +179,37 @@ fn lines_before(lines: &[String], at: usize) -> usize {
         .count()
 }
 
-/// Where sentences begin: at the start, and behind a full stop.
-fn sentences(text: &str) -> impl Iterator<Item = usize> + '_ {
-    let behind = [". ", "? ", "! ", ": ", "| ", "* "];
-    let later = behind.into_iter().flat_map(|stop| text.match_indices(stop).map(move |(at, _)| at + stop.len()));
-    [0].into_iter().chain(later)
+/// Where sentences begin, in ascending order: behind a full stop and the like, and at the start
+/// of a paragraph or of a list's item.
+fn sentences(lines: &[String], text: &str) -> BTreeSet<usize> {
+    let behind = [". ", "? ", "! ", ": ", "| "];
+    let mut starts: BTreeSet<usize> =
+        behind.into_iter().flat_map(|stop| text.match_indices(stop).map(move |(at, _)| at + stop.len())).collect();
+    let (mut at, mut fresh) = (0, true);
+    for line in lines {
+        let item = ["* ", "- "].iter().find(|bullet| line.starts_with(**bullet)).map_or(0, |bullet| bullet.len());
+        if fresh || item > 0 {
+            starts.insert(at + item);
+        }
+        fresh = line.is_empty() || line.starts_with('#');
+        at += line.len() + 1;
+    }
+    starts
+}
+
+/// True if the first sentence of `text` ends with a question mark. A full stop within a word, as
+/// in a path, ends none.
+fn is_question(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let end = words
+        .find_map(|word| word.trim_end_matches([')', '"', '`', '*']).chars().last().filter(|c| ".?!".contains(*c)));
+    end == Some('?')
+}
+
+/// True if a comment is in the list, or is an article or a possessive with one word.
+fn says_nothing(text: &str) -> bool {
+    let words = text.trim_end_matches('.').split_once(' ');
+    EMPTY.contains(&text) || words.is_some_and(|(first, rest)| DETERMINERS.contains(&first) && !rest.contains(' '))
 }
 
 #[cfg(test)]
@@ -196,6 +226,30 @@ mod tests {
             assert_eq!(found(&format!("    /// {text}\nfn f() {{}}")), [1], "{text}");
         }
         assert_eq!(found("/// The connection.\n/// Its name.\nfn f() {}").len(), 0);
+    }
+
+    #[test]
+    fn a_comment_of_an_article_or_possessive_and_one_word_is_found() {
+        for text in ["/// The table.", "//! A socket", "// Its name.", "/* An `Addr`. */", "/// Their read-ahead."] {
+            assert_eq!(found(&format!("{text}\nfn f() {{}}")), [1], "{text}");
+        }
+        for text in ["/// The routing table.", "// Nothing.", "/// The", "/// Its name. Empty.", "/// Theirs alone."] {
+            assert_eq!(found(&format!("{text}\nfn f() {{}}")).len(), 0, "{text}");
+        }
+    }
+
+    #[test]
+    fn clauses_with_what_are_found_and_questions_are_not() {
+        for text in ["/// What it did.", "// It ends. What was sent\n// stays.", "//! * What a port can do"] {
+            assert_eq!(found(text), [1], "{text}");
+        }
+        for text in ["/// # Errors\n/// What is missing.", "/// It ends\n///\n/// What a.rs is for."] {
+            assert_eq!(found(text).len(), 1, "{text}");
+        }
+        for text in ["// What happens if `a.b` ends?", "// What now (or later?)", "//! # What holds", "// Somewhat so."]
+        {
+            assert_eq!(found(text).len(), 0, "{text}");
+        }
     }
 
     #[test]

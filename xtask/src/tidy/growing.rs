@@ -1,4 +1,4 @@
-//! What may grow: configurations, events and errors that the crate `baton` re-exports are
+//! Types that may grow: configurations, events and errors that the crate `baton` re-exports are
 //! `#[non_exhaustive]`, so that a new field or case breaks no program outside.
 
 use super::{File, Finding};

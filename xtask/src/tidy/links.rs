@@ -15,7 +15,7 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     }
 }
 
-/// What is wrong with a link of a page.
+/// Checks a link of a page; the answer is the problem, if there is one.
 fn problem(page: &str, target: &str, files: &[File]) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

@@ -16,9 +16,9 @@ use super::{File, Finding};
 struct Part {
     /// The page, from the top of the workspace.
     path: &'static str,
-    /// What its marks say.
+    /// The name in its two marks.
     name: &'static str,
-    /// What stands between the marks.
+    /// The text between the marks.
     text: String,
 }
 
@@ -55,7 +55,7 @@ fn parts(rules: &Rules, metadata: &Metadata) -> [Part; 2] {
     ]
 }
 
-/// What stands before, between and behind two marks, the marks outside.
+/// The text before, between and behind two marks, the marks outside.
 fn between<'a>(page: &'a str, name: &str) -> Option<(&'a str, &'a str, &'a str)> {
     let begin = format!("<!-- {name}: written by cargo xtask tidy --write -->\n");
     let begin = page.find(&begin)? + begin.len();

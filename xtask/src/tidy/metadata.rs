@@ -14,7 +14,7 @@ pub struct Metadata {
     pub workspace_members: Vec<String>,
 }
 
-/// A package.
+/// A package of the workspace, or one that it depends on.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Package {
     /// Its name on crates.io, or in our workspace.
@@ -23,9 +23,9 @@ pub struct Package {
     pub id: String,
     /// SPDX expression.
     pub license: Option<String>,
-    /// What it is, in a sentence.
+    /// Its purpose, in a sentence.
     pub description: Option<String>,
-    /// Its version.
+    /// The version in its manifest.
     pub version: String,
     /// Path of the page that a registry shows.
     pub readme: Option<String>,
@@ -39,9 +39,9 @@ pub struct Package {
     pub publish: Option<Vec<String>>,
     /// Absolute path of its `Cargo.toml`.
     pub manifest_path: String,
-    /// Its dependencies.
+    /// Edges to the packages that it depends on.
     pub dependencies: Vec<Dependency>,
-    /// Its targets.
+    /// Libraries, binaries, tests and benches that it builds.
     pub targets: Vec<Target>,
 }
 
@@ -52,14 +52,14 @@ pub struct Dependency {
     pub name: String,
     /// `dev`, `build`, or none.
     pub kind: Option<String>,
-    /// What the package calls it, if not by its name.
+    /// The name that the package uses for it, if not its own.
     pub rename: Option<String>,
 }
 
 /// A library, binary, test or bench.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Target {
-    /// What cargo calls it.
+    /// The name that cargo uses for it.
     pub name: String,
     /// `lib`, `bin`, `bench`, …
     pub kind: Vec<String>,

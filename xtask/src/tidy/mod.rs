@@ -69,7 +69,7 @@ impl fmt::Display for Finding {
 pub struct File {
     /// From the top of the workspace.
     pub path: String,
-    /// Its text.
+    /// Everything in it, as UTF-8.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! What the rules allow: `xtask/tidy.toml`.
+//! The rules' settings, from `xtask/tidy.toml`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -68,9 +68,9 @@ pub struct Circle {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exception {
-    /// The rule.
+    /// The name of the rule that does not apply.
     pub rule: String,
-    /// The file.
+    /// The file to which it does not apply, from the top of the workspace.
     pub path: String,
     /// Why; for people.
     #[allow(dead_code, reason = "required of whoever writes the file, read by people")]

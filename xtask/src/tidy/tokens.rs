@@ -5,7 +5,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 /// A path such as `std::time::Instant::now`, from an expression or a `use` tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path {
-    /// Its segments.
+    /// Names between the double colons, in order.
     pub segments: Vec<String>,
     /// The line of its first segment (of its last, in a `use` tree).
     pub line: usize,

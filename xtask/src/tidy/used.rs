@@ -66,7 +66,7 @@ fn directory(manifest: &str, files: &[File]) -> Option<String> {
     file.path.strip_suffix("Cargo.toml").map(str::to_owned)
 }
 
-/// What sources call a dependency: its new name, or that of its library.
+/// The name of a dependency in sources: its new name, or that of its library.
 fn crate_name(metadata: &Metadata, dependency: &Dependency) -> String {
     let library = |package: &Package| {
         package.targets.iter().find(|t| t.kind.iter().any(|k| LIBRARIES.contains(&&**k))).map(|t| t.name.clone())

@@ -55,11 +55,11 @@ impl<F: FnMut(&Frame<'_>)> Sink for F {
 pub struct Damage {
     /// Offset of the record or block in the capture, behind decompression, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub what: String,
 }
 
-/// What stopped a format's parser within a window.
+/// The cause that stopped a format's parser within a window.
 enum Stop {
     /// The window ends before the record does.
     More,

@@ -13,7 +13,7 @@
 //! of SIGBUS puts a page of ones where the file is gone (no capture continues with those) and
 //! notes it. A SIGBUS from anywhere else goes to the handler that was there before.
 //!
-//! What this module upholds: the window lies within the piece, which stays mapped and
+//! This module upholds: the window lies within the piece, which stays mapped and
 //! readable until it is replaced through `&mut self`, or dropped. The bytes are shared
 //! with the file, so another process may change them while they are looked at; captures
 //! are appended to, not rewritten. The parsers check every

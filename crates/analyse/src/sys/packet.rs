@@ -1,9 +1,9 @@
 //! A packet socket (`packet(7)`) that receives with times, lengths and VLAN tags.
 //!
-//! What is upheld: addresses, buffers and structures that the kernel reads or fills live during
-//! the call and are passed with their true length; control messages are read only within what the
-//! kernel said that it filled, by types for which any bits are a value; the descriptor is owned
-//! at once.
+//! This module upholds: addresses, buffers and structures that the kernel reads or fills live
+//! during the call and are passed with their true length; control messages are read only within
+//! what the kernel said that it filled, by types for which any bits are a value; the descriptor is
+//! owned at once.
 //!
 //! The bump's packet socket (`baton_port::packet`) is another tool: its ring has neither wall
 //! times nor frames that were cut, it knows Ethernet alone, and it takes the frames from the
@@ -25,7 +25,7 @@ const PACKET_IGNORE_OUTGOING: c_int = 23;
 const STATUS_VLAN: u32 = 1 << 4;
 const STATUS_VLAN_TPID: u32 = 1 << 6;
 
-/// What frames of an interface begin with.
+/// The header at the start of an interface's frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// An Ethernet header.
@@ -34,7 +34,7 @@ pub enum Kind {
     Ip,
 }
 
-/// What was received.
+/// A received frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Received {
     /// Bytes in the buffer.

@@ -1,13 +1,13 @@
 //! An allocator that counts the bytes that are in use.
 //!
-//! What it upholds: it hands every call to the system's allocator as it came, and looks
-//! at the layout only.
+//! This module upholds: the allocator hands every call to the system's allocator as it came, and
+//! looks at the layout only.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The allocator.
+/// Counts the bytes that are allocated, now and at most.
 pub struct Counting;
 
 static LIVE: AtomicUsize = AtomicUsize::new(0);

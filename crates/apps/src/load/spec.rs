@@ -1,4 +1,4 @@
-//! What a load is, and the results that its connections share.
+//! The settings of a load, and the results that its connections share.
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};

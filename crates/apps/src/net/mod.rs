@@ -49,7 +49,7 @@ pub trait StreamIo {
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// What a handler asks its [`Net`] to do next.
+/// The next step that a handler asks of its [`Net`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flow {
     /// The stream would block: call when it is ready.

@@ -1,12 +1,9 @@
 //! `baton bump bench`: measures what coalescing saves the kernel's stack, next to the papers' figures.
 
-use super::measuring::{Output, length};
-use anyhow::Context;
+use super::measuring::{Amount, Output, in_lab};
 use baton_apps::fail::usage;
-use baton_apps::signal::Stop;
-use baton_lab::papers::bump;
-use baton_lab::papers::bump::Findings;
-use baton_lab::world::World;
+use baton_lab::experiment::Extent;
+use baton_lab::papers::bump::{self, Chapter};
 
 /// Arguments of `baton bump bench`.
 #[derive(clap::Args, Debug)]
@@ -15,13 +12,8 @@ use baton_lab::world::World;
     baton bump bench\n  \
     baton bump bench --only limit --rounds 5 --report out/bump.html --csv out/bump.csv")]
 pub struct Args {
-    /// Number of measured runs of each experiment
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=100))]
-    rounds: u16,
-
-    /// Length of one run in seconds
-    #[arg(long, default_value_t = 1.0)]
-    seconds: f64,
+    #[command(flatten)]
+    amount: Amount,
 
     /// Run only chapters whose name contains this: limit, receiver, connections, messages, latency
     /// [default: all]
@@ -34,15 +26,14 @@ pub struct Args {
 
 /// Runs the benchmark between two network namespaces of its own.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let length = length(args.seconds)?;
-    if !bump::CHAPTERS.iter().any(|chapter| chapter.name.contains(&args.only)) {
+    let chapters = bump::CHAPTERS.iter().filter(|chapter| chapter.name.contains(&args.only));
+    let chapters: anyhow::Result<Vec<(&Chapter, Extent)>> =
+        chapters.map(|chapter| Ok((chapter, args.amount.of(chapter.experiment.id)?))).collect();
+    let chapters = chapters?;
+    if chapters.is_empty() {
         let names: Vec<&str> = bump::CHAPTERS.iter().map(|chapter| chapter.name).collect();
         return Err(usage(format!("there is no chapter {}", args.only), format!("name one of {}", names.join(", "))));
     }
-    let stop = Stop::install().context("cannot catch signals")?;
-    let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
-    let options = bump::Options { rounds: args.rounds.into(), length, only: args.only.clone() };
-    let findings = bump::run(&world, &options, &stop, &|what| eprintln!("{what}"))?;
-    drop(world);
-    args.output.give(&findings, [Findings::table, Findings::csv, Findings::page])
+    let results = in_lab(|lab| bump::run(lab, &chapters))?;
+    args.output.give(&results.findings()?)
 }

@@ -1,7 +1,6 @@
 //! `baton completions`: the script that has a shell complete Baton's command line.
 
-use crate::cli::Cli;
-use clap::CommandFactory;
+use clap::Command;
 use clap_complete::{Shell, generate};
 use std::io::Write;
 
@@ -10,14 +9,14 @@ use std::io::Write;
 #[command(after_help = "Examples:\n  . <(baton completions bash)\n  \
                   baton completions fish > ~/.config/fish/completions/baton.fish")]
 pub struct Args {
-    /// The shell
+    /// The shell to write completions for
     shell: Shell,
 }
 
-/// Prints the script on standard output.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Prints the script for `command` on standard output.
+pub fn run(args: &Args, mut command: Command) -> anyhow::Result<()> {
     // The generator panics where it cannot write, as on a closed pipe: it writes to memory.
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "baton", &mut script);
+    generate(args.shell, &mut command, "baton", &mut script);
     Ok(std::io::stdout().write_all(&script)?)
 }

@@ -1,8 +1,7 @@
 //! `baton man`: the manual pages, which a package installs.
 
-use crate::cli::Cli;
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::Command;
 use std::path::PathBuf;
 
 /// Arguments of `baton man`.
@@ -13,10 +12,10 @@ pub struct Args {
     directory: PathBuf,
 }
 
-/// Writes `baton.1` and a page for each command that help shows.
-pub fn run(args: &Args) -> anyhow::Result<()> {
+/// Writes `baton.1`, the page of `command`, and a page for each of its commands that help shows.
+pub fn run(args: &Args, command: Command) -> anyhow::Result<()> {
     // A page for `baton help`, which clap adds, would say nothing.
-    let command = Cli::command().disable_help_subcommand(true);
+    let command = command.disable_help_subcommand(true);
     clap_mangen::generate_to(command, &args.directory)
         .with_context(|| format!("writing manual pages into {}", args.directory.display()))
 }

@@ -1,11 +1,77 @@
-//! Shared by the commands that measure: the length of a run, and output to the terminal and to
-//! files as the options ask.
+//! Shared by the commands that measure: how much, and output to the terminal and to files as the
+//! options ask.
 
+use anyhow::Context;
 use baton_apps::fail::usage;
-use serde::Serialize;
+use baton_apps::signal::Stop;
+use baton_lab::experiment::{Extent, Findings, Lab, PLANS, plan};
+use clap::builder::PossibleValuesParser;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Options that choose how much to measure.
+#[derive(clap::Args, Debug)]
+pub struct Amount {
+    /// How much to measure: quick looks, and whole repeats what is published
+    #[arg(long, value_name = "PLAN", default_value = "whole", value_parser = plans())]
+    plan: String,
+
+    /// Number of measured runs of each point [default: the plan's]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=100))]
+    rounds: Option<u16>,
+
+    /// Length of one run in seconds [default: the plan's]
+    #[arg(long)]
+    seconds: Option<f64>,
+}
+
+/// The names of the plans.
+pub fn plans() -> PossibleValuesParser {
+    PossibleValuesParser::new(PLANS.map(|(name, _)| name))
+}
+
+/// The extent of an experiment in a plan.
+///
+/// # Errors
+/// If the plan does not have it.
+pub fn extent(name: &str, id: &str) -> anyhow::Result<Extent> {
+    plan(name)?.remove(id).with_context(|| format!("plan {name} does not have {id}"))
+}
+
+impl Amount {
+    /// How much of an experiment is wanted.
+    ///
+    /// # Errors
+    /// A usage error if runs of this length are not possible.
+    pub fn of(&self, id: &str) -> anyhow::Result<Extent> {
+        let mut extent = extent(&self.plan, id)?;
+        extent.rounds = self.rounds.map_or(extent.rounds, usize::from);
+        if let Some(seconds) = self.seconds {
+            extent.seconds = length(seconds)?.as_secs_f64();
+        }
+        Ok(extent)
+    }
+}
+
+/// Keeps those values of an axis that an option names.
+///
+/// # Errors
+/// If the axis does not have words as values.
+pub fn keep(extent: &mut Extent, axis: &str, wanted: impl Fn(&str) -> bool) -> anyhow::Result<()> {
+    let mut values: Vec<String> = extent.values(axis)?;
+    values.retain(|value| wanted(value));
+    extent.set(axis, &values)
+}
+
+/// Measures in a lab with namespaces, and says on standard error what is going on.
+///
+/// # Errors
+/// If it fails, or signals cannot be caught.
+pub fn in_lab<T>(measure: impl FnOnce(&Lab<'_>) -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let stop = Stop::install().context("cannot catch signals")?;
+    measure(&Lab::new(&stop, &|what| eprintln!("{what}")))
+}
 
 /// Checks the length of a run.
 ///
@@ -32,31 +98,28 @@ pub struct Output {
     html: Option<PathBuf>,
 }
 
-/// The functions that render results: as a table, as comma-separated values, as an HTML page.
-pub type Forms<T> = [fn(&T) -> String; 3];
-
 impl Output {
-    /// Writes the requested files and prints the results.
+    /// Writes the requested files and prints the findings.
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn give<T: Serialize>(&self, outcome: &T, [table, csv, page]: Forms<T>) -> anyhow::Result<()> {
-        if let Some(path) = &self.csv {
-            write(path, &csv(outcome))?;
+    pub fn give(&self, findings: &Findings) -> anyhow::Result<()> {
+        let files = [(&self.csv, &findings.csv), (&self.html, &findings.page)];
+        for (path, text) in files {
+            if let (Some(path), Some(text)) = (path, text) {
+                write(path, text)?;
+            }
         }
-        if let Some(path) = &self.html {
-            write(path, &page(outcome))?;
-        }
-        print(self.json, outcome, table)
+        show(self.json, findings)
     }
 }
 
-/// Prints results as JSON or as a table.
+/// Prints findings as JSON or as a table.
 ///
 /// # Errors
 /// If standard output is closed.
-pub fn print<T: Serialize>(json: bool, outcome: &T, table: fn(&T) -> String) -> anyhow::Result<()> {
-    let text = if json { serde_json::to_string_pretty(outcome)? + "\n" } else { table(outcome) };
+pub fn show(json: bool, findings: &Findings) -> anyhow::Result<()> {
+    let text = if json { findings.json.clone() + "\n" } else { findings.table.clone() };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 

@@ -5,8 +5,9 @@ use crate::run::account::Account;
 use crate::run::home::Home;
 use crate::run::passing::Passing;
 use crate::run::place::Setup;
+use crate::run::private::Private;
 use crate::run::program::{self, Found};
-use crate::run::service::{Private, usable};
+use crate::run::service::usable;
 use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_apps::fail::{one_line, usage};
@@ -62,7 +63,7 @@ pub struct Args {
     /// --steer xdp, otherwise direct
     #[arg(long, value_name = "PLACE", value_parser = |text: &str| text.parse::<Placement>())]
     engine: Option<Placement>,
-    /// What a service that this command starts does with connections that firewall rules act on:
+    /// Treatment of connections that firewall rules act on, by a service that this command starts:
     /// refuse (they stay in the kernel), strict (those that rules only count or log stay too), or
     /// follow (they move and bypass such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]

@@ -5,6 +5,7 @@
 //! up in `/etc/passwd` and `/etc/group`; users of a directory service must be given by number.
 
 use super::values::Text;
+use baton_ipc::order::RunAs;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -110,10 +111,10 @@ impl Names {
 
     /// The numbers of a user and of its primary group. For a user number that the machine does not
     /// know, the group has the same number.
-    pub fn user_and_group(&self, id: &Id) -> Option<(u32, u32)> {
+    pub fn user_and_group(&self, id: &Id) -> Option<RunAs> {
         let uid = self.user(id)?;
         let known = self.users.iter().find(|(_, number, _)| *number == uid);
-        Some((uid, known.map_or(uid, |(.., gid)| *gid)))
+        Some(RunAs { uid, gid: known.map_or(uid, |(.., gid)| *gid) })
     }
 
     /// The members of a group: the users whose primary group it is, and the users that it lists.
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_engine_has_its_users_group() {
-        let of = |id| names().user_and_group(&id);
+        let of = |id| names().user_and_group(&id).map(|RunAs { uid, gid }| (uid, gid));
         assert_eq!(of(name("bob")), Some((1001, 70)));
         assert_eq!(of(Id::Number(1001)), Some((1001, 70)));
         assert_eq!(of(Id::Number(4000)), Some((4000, 4000)));

@@ -6,6 +6,7 @@ pub mod account;
 pub mod home;
 pub mod passing;
 pub mod place;
+pub mod private;
 pub mod program;
 pub mod service;
 pub mod unreached;

@@ -4,17 +4,16 @@
 //! Its processes change: the broker replaces a guardian that fails, and the guardian a broker. So a
 //! run identifies them by their standard output ([`Place`]). If all runs are killed, the service ends
 //! by itself, since it serves only the descendants of live runs. If the whole service is killed, the
-//! live runs end the connections that it had, and one of them starts another service ([`Watch`]).
+//! live runs end the connections that it had, and one of them starts another service ([`super::watch`]).
 
 use super::place::{Locked, Place, Setup};
-use super::watch::Watch;
 use anyhow::{Context, bail};
 use baton_apps::background::{LOOK, last_words};
 use baton_apps::fail::usage;
 use baton_client::Service;
 use baton_kernel::steer::{SteerError, Steering};
 use baton_port::link;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -36,86 +35,7 @@ const TO_END: Duration = Duration::from_secs(20);
 const TO_EXIT: Duration = Duration::from_secs(2);
 
 /// Time that other runs may take to start or end a service.
-const TO_WAIT: Duration = Duration::from_secs(40);
-
-/// A run's share of the service.
-pub struct Private {
-    place: Place,
-    /// Dropped before the check whether other runs are left.
-    watch: Option<Watch>,
-    member: Option<File>,
-    joined: bool,
-}
-
-impl Private {
-    /// Joins the service of this network namespace, or starts one for these interfaces (all
-    /// Ethernet interfaces if none is named). It serves the descendants of this process, whichever
-    /// user they run as; each user reaches only its own connections.
-    ///
-    /// # Errors
-    /// The service's last message if it ended at once; an error if an existing one does not answer.
-    pub fn enter(home: &Path, mut setup: Setup) -> anyhow::Result<Private> {
-        let place = Place::find(Path::new("/run"), home)?;
-        let locked = place.lock(TO_WAIT).context("another baton run takes too long to start or end its service")?;
-        let (service, joined) = match join(&place.socket()) {
-            Ok(service) => (service, true),
-            Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::PermissionDenied) => {
-                bail!("the service of another baton run: {error}")
-            }
-            Err(_) => {
-                if setup.interfaces.is_empty() {
-                    setup.interfaces = ethernet()?;
-                }
-                await_end(&place)?;
-                let left = bury(&setup.interfaces)?;
-                if left > 0 {
-                    bail!(
-                        "{left} connections of a killed service continue in engines inside programs and must end first"
-                    );
-                }
-                let started = start(&place, &locked, &setup);
-                (started.inspect_err(|_| abandon(&place, &locked))?, false)
-            }
-        };
-        let member = place.enter().context("cannot register this run with its service")?;
-        let watch = Watch::start(place.clone(), service).context("cannot watch the service")?;
-        Ok(Private { place, watch: Some(watch), member: Some(member), joined })
-    }
-
-    /// Path of the service's socket.
-    pub fn socket(&self) -> PathBuf {
-        self.place.socket()
-    }
-
-    /// The directory of the service.
-    pub fn place(&self) -> Place {
-        self.place.clone()
-    }
-
-    /// Returns true if another run started the service.
-    pub fn was_joined(&self) -> bool {
-        self.joined
-    }
-
-    /// Returns true if this process belongs to the service.
-    pub fn has(&self, pid: Pid) -> bool {
-        self.place.has(pid)
-    }
-}
-
-impl Drop for Private {
-    /// Ends the service if no other run uses it, and waits until it has ended.
-    fn drop(&mut self) {
-        drop(self.watch.take());
-        // Without the lock, leave it alone: it ends by itself after the last process that it serves.
-        let Ok(locked) = self.place.lock(TO_WAIT) else { return };
-        drop(self.member.take());
-        if !self.place.is_used() {
-            end(&self.place);
-            self.place.remove(&locked);
-        }
-    }
-}
+pub(super) const TO_WAIT: Duration = Duration::from_secs(40);
 
 /// The socket of this namespace's shared service, for users that may use it but cannot start or
 /// join one.
@@ -148,7 +68,7 @@ fn connect(socket: &Path, first: impl FnOnce(&Service) -> io::Result<()> + Send 
 }
 
 /// Waits until the service of earlier runs has ended.
-fn await_end(place: &Place) -> anyhow::Result<()> {
+pub(super) fn await_end(place: &Place) -> anyhow::Result<()> {
     let begun = Instant::now();
     while place.is_alive() {
         if begun.elapsed() > TO_END {
@@ -230,7 +150,7 @@ pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<S
 }
 
 /// Removes a service that could not be started, unless another run uses it.
-fn abandon(place: &Place, locked: &Locked) {
+pub(super) fn abandon(place: &Place, locked: &Locked) {
     if !place.is_used() {
         end(place);
         place.remove(locked);
@@ -239,7 +159,7 @@ fn abandon(place: &Place, locked: &Locked) {
 
 /// Sends SIGTERM to all processes of the service and waits until they have ended; sends SIGKILL
 /// after [`TO_END`].
-fn end(place: &Place) {
+pub(super) fn end(place: &Place) {
     let (begun, mut asked) = (Instant::now(), Vec::new());
     while place.is_alive() {
         for pid in place.processes() {
@@ -259,7 +179,7 @@ fn end(place: &Place) {
 }
 
 /// Ethernet interfaces in this network namespace, without loopback.
-fn ethernet() -> anyhow::Result<Vec<String>> {
+pub(super) fn ethernet() -> anyhow::Result<Vec<String>> {
     // Unlike sysfs, this file always shows the namespace that this process is in.
     let table = fs::read_to_string("/proc/self/net/dev").context("listing interfaces")?;
     let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()));

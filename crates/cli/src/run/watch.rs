@@ -26,7 +26,7 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What to do about a service that is gone.
+/// The step that follows when a service is gone.
 enum Next {
     /// This one replaces it.
     Another(Service),

@@ -20,7 +20,7 @@ macro_rules! factor {
 }
 
 factor! {
-    /// What stands beside the socket, on the machine whose connections move.
+    /// A factor beside the socket, on the machine whose connections move.
     Situation {
         /// Strict tracking: invalid packets are dropped, and so is what no rule lets pass.
         Stateful "stateful-rules",

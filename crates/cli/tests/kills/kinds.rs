@@ -113,7 +113,7 @@ fn a_program_dies() {
     let plan = Plan::of(40);
     let (mut rig, mut figures) = (start(plan, true), Figures::new("program", plan.seed));
     let lines = plan.connections / 2;
-    // What peers see when an ordinary program on the kernel's TCP is killed.
+    // Peers see this when an ordinary program on the kernel's TCP is killed.
     let ordinary = rig.start_program(lines, false, true);
     let shown = die(&mut rig, ordinary, &mut figures, "the kernel alone, until the peer sees the end");
     for round in 0..plan.rounds {

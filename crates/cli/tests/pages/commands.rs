@@ -2,7 +2,7 @@
 //!
 //! A page's blocks run one after another in one shell, in a network namespace of their own whose
 //! `eth0` (192.0.2.1) leads to another machine (192.0.2.2), which serves files over HTTP. The
-//! shell's directory is empty but for the files that pages speak of. What a page shows as output
+//! shell's directory is empty but for the files that pages speak of. The output that a page shows
 //! has to come, numbers aside.
 
 use crate::fences::{self, Fence, Step};
@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 /// Longest that a page's commands may take together, in seconds.
 const LIMIT: &str = "120";
 
-/// What pages call `nginx.conf`.
+/// The file that pages call `nginx.conf`.
 const NGINX: &str = "\
 pid nginx.pid;
 error_log stderr;

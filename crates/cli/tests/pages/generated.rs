@@ -3,7 +3,7 @@
 //! `cargo xtask docs --write` sets `BATON_WRITE_PAGES`, and the tests write the pages instead of
 //! comparing them.
 
-use crate::{reasons, sources, top};
+use crate::{experiments, reasons, sources, top};
 use std::fs;
 use std::process::{Command, Stdio};
 
@@ -56,6 +56,11 @@ fn the_page_of_reasons_is_up_to_date() {
 }
 
 #[test]
+fn the_page_of_experiments_is_up_to_date() {
+    compare("docs/reference/experiments.md", &format!("{MADE}\n{}", experiments::page()));
+}
+
+#[test]
 fn the_page_of_counters_is_up_to_date() {
     compare("docs/reference/counters.md", &format!("{MADE}\n{}", sources::counters()));
 }
@@ -65,7 +70,7 @@ fn the_page_of_the_c_interface_is_up_to_date() {
     compare("docs/reference/c-api.md", &format!("{MADE}\n{}", sources::c_api()));
 }
 
-/// What the program prints.
+/// The program's output.
 fn baton(words: &[&str]) -> String {
     let out = Command::new(env!("CARGO_BIN_EXE_baton")).args(words).stdin(Stdio::null()).output().unwrap();
     assert!(out.status.success(), "baton {words:?}: {}", String::from_utf8_lossy(&out.stderr));

@@ -19,7 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// What has tests of TCP; the first few take seconds.
+/// Modules of CPython's tests that use TCP; the first few take seconds.
 const MODULES: [&str; 7] = [
     "test_socketserver",
     "test_httpservers",
@@ -119,9 +119,9 @@ impl Site {
                 fs::write(directory.join("rp_filter"), "0").unwrap();
             }
         });
-        // What comes in is ours as ever; what goes to the other end takes the wire; what an
-        // end says to itself does not. Nor do datagrams (UDP, UDP-Lite): tests wait for some for
-        // ever, and who loses one has lost it, on the kernel, too.
+        // Incoming packets are ours as ever; packets to the other end take the wire; an end's packets to
+        // itself do not. Nor do datagrams (UDP, UDP-Lite): tests wait for some for ever, and a test
+        // that loses one has lost it, on the kernel, too.
         for line in [
             "addr add 10.68.0.1/24 dev near",
             "addr add 10.68.0.2/24 dev far",
@@ -235,7 +235,7 @@ fn read(report: &str) -> Outcomes {
     cases.filter_map(named).collect()
 }
 
-/// What a report tells of tests that did not come to what they should.
+/// A report's entries of tests that failed or ended in an error.
 fn errors(report: &str) -> impl Iterator<Item = &str> {
     report.split("<testcase ").skip(1).filter(|case| case.contains("<error") || case.contains("<failure"))
 }

@@ -7,7 +7,7 @@ use baton_testkit::{need_program, need_root};
 /// More than conntrack lets a window be off by, several times.
 const LARGE: usize = 40_000_000;
 
-/// What is invalid is dropped, what belongs to a connection passes, and so does a SYN.
+/// Adds rules that drop invalid packets, and pass SYNs and the packets of a connection.
 fn add_rules(world: &World) {
     world.ours.run("nft add table inet fw");
     for hook in ["input", "output"] {

@@ -26,7 +26,7 @@ pub enum Host {
 }
 
 impl Host {
-    /// What has to be installed.
+    /// The programs that have to be installed.
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Host::Docker => &["dockerd", "docker", "iptables"],
@@ -103,7 +103,7 @@ fn start_firewalld(namespace: &Netns, home: &Path) -> Running {
     daemon
 }
 
-/// What a program does.
+/// The use of a program: it connects, and checks what it gets.
 type Load = fn(&World);
 
 /// Each program's load, on such a host: by the defaults, or with all connections on the engine.

@@ -139,7 +139,7 @@ fn it_ends_as_the_program_does() {
     assert_eq!(status.code(), Some(7), "{said}");
     assert_eq!(Account::of(&said).all, 0);
     assert_eq!(shell(&world, "kill -9 $$").0.signal(), Some(9));
-    // What a program leaves behind is waited for.
+    // A process that a program leaves behind is waited for.
     let (status, _) = shell(&world, "(sleep 0.3; touch late) & exit 3");
     assert_eq!(status.code(), Some(3));
     assert!(world.file("late").exists());

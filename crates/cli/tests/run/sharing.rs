@@ -174,7 +174,7 @@ pub fn two_share_a_service(world: &World) {
     second.goes_on();
     let said = third.end();
     assert!(said.contains("2 of 2 connections moved"), "{said}");
-    // What is opened now moves as well.
+    // A connection opened now moves as well.
     let fourth = Talker::start(world, "fourth", 2, PORT);
     fourth.goes_on();
     assert!(second.end().contains("4 of 4 connections moved"));
@@ -273,8 +273,8 @@ pub fn a_broker_that_died_is_replaced_for_all(world: &World) {
     nothing_is_left(world);
 }
 
-/// What a program's own engine has goes on without a service; a run that comes meanwhile does it no harm,
-/// and one that comes later has a service again.
+/// The connections in a program's own engine go on without a service; a run that comes meanwhile does them
+/// no harm, and one that comes later has a service again.
 pub fn engines_inside_programs_go_on_without_a_service(world: &World) {
     let _echo = echo(world);
     let first = Talker::start(world, "first", 3, PORT);

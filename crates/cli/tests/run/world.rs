@@ -30,7 +30,7 @@ pub fn times() -> usize {
     times.map_or(1, |times| times.parse().expect("BATON_PROGRAMS_TIMES is a number"))
 }
 
-/// Two namespaces with a wire, and a directory. What is first here ends first.
+/// Two namespaces with a wire, and a directory. The first field ends first.
 pub struct World {
     restless: Option<Restless>,
     /// The service that programs use; none, and each has its own.
@@ -176,13 +176,13 @@ impl World {
     }
 }
 
-/// What was explained: connections that moved, and of how many; what they carried; all that
-/// was said.
+/// The explanation of a run: connections that moved, and of how many; the bytes that they carried;
+/// all that was said.
 pub struct Account {
     pub moved: u64,
     pub all: u64,
     pub bytes: u64,
-    /// What they carried while they were back in the kernel.
+    /// The bytes that they carried while they were back in the kernel.
     pub at_home: u64,
     pub said: String,
 }

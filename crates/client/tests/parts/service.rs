@@ -95,7 +95,9 @@ fn pair() -> (UnixStream, UnixStream) {
 fn memory_of_invalid_sizes_is_refused() {
     let none = ConsumerConfig::new(2, (0, 0), (0, 0));
     let odd = ConsumerConfig::new(2, (3000, 4), (4096, 0));
-    let huge = Sizes { small: (u32::MAX, u32::MAX), large: (u32::MAX, u32::MAX), connections: 2 };
+    let most = u32::MAX;
+    let huge =
+        Sizes { stream_buffer: most, stream_buffers: most, large_buffer: most, large_buffers: most, connections: 2 };
     for (sizes, config) in [(Sizes::of(&none), none), (Sizes::of(&odd), odd), (huge, SMALL)] {
         play(|service, broker| {
             thread::scope(|scope| {

@@ -13,7 +13,7 @@ pub struct Case {
     pub ra: Vec<usize>,
     /// `None` where the size of its buffers would be all that it shows.
     pub rsc: Option<Vec<usize>>,
-    /// What the kernel makes of it; of several, versions differ.
+    /// The kernel's output; if there are several, versions differ.
     pub kernel: Vec<Vec<usize>>,
     /// Why ours differs from the kernel's.
     pub why: &'static str,

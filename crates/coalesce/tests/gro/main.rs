@@ -51,7 +51,7 @@ fn our_coalescer_makes_of_the_cases_what_the_table_says() {
             if let Some(rsc) = &case.rsc {
                 assert_eq!(&ours(Profile::Rsc, &case.frames), rsc, "rsc, v6 {v6}: {}", case.name);
             }
-            // What differs is explained, and nothing else.
+            // A case that differs from the kernel has an explanation, and no other case has.
             let differs = !case.kernel.contains(&case.ra) || case.rsc.is_some_and(|rsc| !case.kernel.contains(&rsc));
             assert_eq!(differs, !case.why.is_empty(), "v6 {v6}: {}", case.name);
         }

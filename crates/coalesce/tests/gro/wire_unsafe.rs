@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
-/// The socket.
+/// A packet socket (`packet(7)`) of one interface.
 pub struct PacketSocket(File);
 
 impl PacketSocket {

@@ -39,7 +39,7 @@ pub fn frame(frame: &Frame) -> baton_coalesce::Frame<'_> {
     baton_coalesce::Frame { bytes: &frame.bytes, wire_len: frame.wire_len as u32, link, vouched: false }
 }
 
-/// What the crate's output is written down as.
+/// A sink that writes the crate's output down.
 #[derive(Debug, Default)]
 pub struct Pair {
     pub out: Vec<Out>,

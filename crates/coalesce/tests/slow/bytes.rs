@@ -1,8 +1,8 @@
-//! What the bytes of a frame say, rule by rule.
+//! The meaning of a frame's bytes, rule by rule.
 
 use super::Frame;
 
-/// What makes a connection: VLAN tags, addresses, ports.
+/// The fields that identify a connection: VLAN tags, addresses, ports.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     pub tags: Vec<[u8; 4]>,

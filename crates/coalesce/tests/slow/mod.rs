@@ -51,7 +51,7 @@ pub struct Rules {
     pub verify: bool,
 }
 
-/// What came out, in order: frames by their place in the input.
+/// An item of the output, in order: frames by their place in the input.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Out {
     Alone(usize, &'static str),

@@ -10,7 +10,7 @@ pub enum Ip {
     V6 { src: [u8; 16], dst: [u8; 16] },
 }
 
-/// What a frame says.
+/// Header fields and payload of a frame to build.
 #[derive(Clone, Debug)]
 pub struct Packet {
     pub ip: Ip,
@@ -39,7 +39,7 @@ pub struct Packet {
     pub options: Vec<u8>,
     /// Length of the payload.
     pub payload: usize,
-    /// What its bytes are made of.
+    /// Seed of the payload's bytes.
     pub seed: u8,
     pub bad_ip_sum: bool,
     pub bad_tcp_sum: bool,

@@ -3,8 +3,8 @@
 use super::ring::{Ring, piece, post_laps};
 use super::unpublished::UNPUBLISHED;
 use super::{Stream, flags};
-use crate::adoption::{Brought, LeftBehind, Remains};
 use crate::buffers::BufferPool;
+use crate::moved::{Brought, LeftBehind, Remains};
 use baton_engine::region::{ConsumerRegion, Events, Queue};
 
 /// Flag in addition to the engine's events: adopted, but its queued bytes are not here yet.

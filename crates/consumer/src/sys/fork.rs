@@ -1,4 +1,5 @@
-//! What a forked child does not inherit: everything that its parent shares with other processes.
+//! State that a forked child does not inherit: everything that its parent shares with other
+//! processes.
 //!
 //! A child has copies of the parent's memory and descriptors, but not its threads. So a lock may be
 //! held forever in the child, and bytes sent over a copied descriptor would be sent on behalf of

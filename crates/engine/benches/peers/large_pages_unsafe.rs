@@ -1,6 +1,6 @@
 //! Large pages for tables of many connections, as a driver asks for them.
 //!
-//! What this module upholds: the advice given here leaves what is in the memory as
+//! This module upholds: the advice given here leaves the contents of the memory as
 //! it is, so any addresses will do.
 
 use rustix::mm::{Advice, madvise};

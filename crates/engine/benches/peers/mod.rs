@@ -96,7 +96,7 @@ pub struct Server {
     pub engine: Engine,
     pub consumer: ConsumerRegion,
     pub wire: Wire,
-    /// What the engine is told of the time, in nanoseconds.
+    /// The time that the engine is told, in nanoseconds.
     pub now: u64,
 }
 

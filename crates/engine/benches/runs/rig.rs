@@ -100,8 +100,8 @@ impl Rig {
         self.server.poll();
     }
 
-    /// What the engine did so far: frames received, frames handled as part of another's
-    /// run, and ACKs sent.
+    /// Counts of the engine so far: frames received, frames handled as part of another's run, and
+    /// ACKs sent.
     pub fn counts(&mut self) -> [u64; 3] {
         let counters = self.server.engine.streamer().counters();
         [counters.rx_frames, counters.rx_coalesced, counters.tx_acks]

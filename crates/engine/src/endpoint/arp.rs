@@ -30,7 +30,7 @@ impl Endpoint {
         let asks_us = request && self.is_ours(target);
         let learned = !probe && self.routes.is_on_link(sender) && {
             let source = Source::Arp { solicited: !request && link.dst.0 == self.config.mac };
-            self.neighbours.learn((sender, arp.sender_mac.0), source, asks_us, now, &mut self.outbox)
+            self.neighbours.learn(sender, arp.sender_mac.0, source, asks_us, now, &mut self.outbox)
         };
         if asks_us {
             self.send_arp(Operation::Reply, arp.target_ip, (arp.sender_mac, arp.sender_ip), arp.sender_mac);

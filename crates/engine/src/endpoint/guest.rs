@@ -34,7 +34,7 @@ impl Endpoint {
     /// The answer: the neighbour is at this link address.
     pub fn place_neighbour(&mut self, now: Instant, neighbour: Addr, mac: [u8; 6]) {
         let source = Source::Advertisement { solicited: true, overrides: true };
-        self.neighbours.learn((neighbour, mac), source, false, now, &mut self.outbox);
+        self.neighbours.learn(neighbour, mac, source, false, now, &mut self.outbox);
     }
 
     /// The other stack no longer knows the neighbour's link address.

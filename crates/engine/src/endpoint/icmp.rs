@@ -22,7 +22,7 @@ pub(super) const ERROR_LIMIT: (u64, u64) = (1_000, 50);
 const LONGEST_ERROR_V4: usize = 576;
 const LONGEST_ERROR_V6: usize = 1280;
 
-/// What a packet with an error has before the quotation: IP and ICMP headers.
+/// Bytes before the quotation in a packet with an error: IP and ICMP headers.
 const ERROR_HEADERS_V4: usize = 28;
 const ERROR_HEADERS_V6: usize = 48;
 

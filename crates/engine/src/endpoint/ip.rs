@@ -27,7 +27,7 @@ pub(super) struct Arrival<'a> {
     pub(super) hop_limit: u8,
     /// The packet from its IP header on, without padding.
     pub(super) packet: &'a [u8],
-    /// What follows the IP headers.
+    /// The bytes after the IP headers.
     pub(super) payload: &'a [u8],
 }
 

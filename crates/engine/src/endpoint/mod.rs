@@ -49,16 +49,16 @@ use outbox::Outbox;
 use route::Routes;
 use std::collections::VecDeque;
 
-/// What ICMP says of a segment that we sent.
+/// An ICMP error about a segment that we sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IcmpForTcp {
     /// The connection, our address being local.
     pub tuple: Tuple,
-    /// What happened to the segment.
+    /// The fate of the segment, as the error reports it.
     pub error: IcmpError,
 }
 
-/// What became of a frame, for the counters.
+/// The fate of a frame, for the counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 #[repr(u8)]
 pub enum Verdict {
@@ -176,8 +176,8 @@ impl Endpoint {
         self.routes.source_for(remote)
     }
 
-    /// Takes a frame that is not a TCP segment. What ICMP says of a connection
-    /// goes to `out`; answers go to the outbox.
+    /// Takes a frame that is not a TCP segment. ICMP errors about a connection go to `out`;
+    /// answers go to the outbox.
     pub fn handle_frame(&mut self, now: Instant, frame: &[u8], out: &mut dyn FnMut(IcmpForTcp)) -> Verdict {
         let verdict = self.judge(now, frame, out);
         self.counters.verdicts[verdict as usize] += 1;
@@ -243,7 +243,7 @@ impl Endpoint {
         if self.config.ethernet && self.routes.next_hop(remote) == Some(remote) {
             let source = frame.get(6..12).and_then(|mac| mac.try_into().ok());
             if let Some(mac) = source.filter(|mac: &[u8; 6]| mac[0] & 1 == 0) {
-                self.neighbours.learn((remote, mac), neighbour::Source::Frame, true, now, &mut self.outbox);
+                self.neighbours.learn(remote, mac, neighbour::Source::Frame, true, now, &mut self.outbox);
             }
         }
         self.hop_for(now, remote)
@@ -343,7 +343,7 @@ impl Endpoint {
         self.neighbours.len()
     }
 
-    /// What was counted so far.
+    /// Counts since the endpoint was made.
     pub fn counters(&self) -> Counters {
         Counters { outbox_overflows: self.outbox.overflows(), ..self.counters }
     }

@@ -46,7 +46,7 @@ impl Endpoint {
         }
         let Some(link_source) = arrival.link.map(|link| link.src) else { return Verdict::Ignored };
         if let Some(mac) = source_link.filter(|_| self.routes.is_on_link(src.into())) {
-            self.neighbours.learn((src.into(), mac.0), Source::Solicitation, true, now, &mut self.outbox);
+            self.neighbours.learn(src.into(), mac.0, Source::Solicitation, true, now, &mut self.outbox);
         }
         self.send_advertisement(target, src, source_link.unwrap_or(link_source), true);
         Verdict::NeighbourReply
@@ -74,7 +74,7 @@ impl Endpoint {
         }
         let target = Addr::from(target);
         let learned = match target_link {
-            Some(mac) => self.neighbours.learn((target, mac.0), source, false, now, &mut self.outbox),
+            Some(mac) => self.neighbours.learn(target, mac.0, source, false, now, &mut self.outbox),
             // An answer to a unicast question may leave the address out.
             None => solicited && self.neighbours.confirm_known(target, now),
         };

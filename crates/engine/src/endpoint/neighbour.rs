@@ -212,7 +212,8 @@ impl Neighbours {
     /// True if anything was learned or confirmed.
     pub(super) fn learn(
         &mut self,
-        (addr, mac): (Addr, [u8; 6]),
+        addr: Addr,
+        mac: [u8; 6],
         source: Source,
         create: bool,
         now: Instant,
@@ -434,7 +435,7 @@ fn ethertype(addr: Addr) -> u16 {
     if addr.is_v4() { 0x0800 } else { 0x86dd }
 }
 
-/// What a message from `source` that names `mac` may change about `entry`.
+/// The changes to `entry` that a message naming `mac` allows, if it came from `source`.
 fn news_of(entry: &Entry, mac: [u8; 6], source: Source, now: Instant) -> News {
     let confirmed = entry.state == State::Reachable && entry.reachable_until > now;
     let differs = entry.mac != mac;

@@ -79,7 +79,7 @@ pub(crate) struct Place {
     pub ts_offset: u32,
 }
 
-/// What was received and acknowledged, or may be.
+/// Progress of the receiving side that was acknowledged, or may be.
 pub(crate) struct Received {
     /// RCV.NXT, the peer's FIN included.
     pub rcv_nxt: Seq,
@@ -199,7 +199,7 @@ impl Record {
         self.set(FIN_AT, position + 1);
     }
 
-    /// What the peer offers, as far as we used it.
+    /// Records the peer's window, as far as we used it.
     #[inline]
     pub(crate) fn set_window(&self, window: &SendWindow) {
         self.set(WINDOW, pair(window.now, window.largest));

@@ -32,7 +32,7 @@ pub struct Recovered {
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,
-    /// What its segments' IP headers said.
+    /// The fields that it had put into its segments' IP headers.
     pub ip: IpFields,
     /// Stream position of `snd_una`.
     pub una_pos: u64,

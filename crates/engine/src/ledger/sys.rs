@@ -1,6 +1,6 @@
 //! Raw memory of a ledger: the only code that turns its address into records.
 //!
-//! What this module upholds: a [`Ledger`] is `count` records at `base`, aligned as a
+//! This module upholds: a [`Ledger`] is `count` records at `base`, aligned as a
 //! record is, zeroed or written by ledgers only, valid for reads and writes until
 //! `owner` is dropped, and only ever accessed as atomics.
 

@@ -259,7 +259,7 @@ impl QpConsumer<'_> {
         self.words.error.load(Acquire)
     }
 
-    /// What happened since the last look, taken out. The queue pair's Ready
+    /// The events since the last look, taken out. The queue pair's Ready
     /// completion, if there is one, stays in the ring.
     pub fn take_events(&self) -> Events {
         Events(self.words.events.fetch_and(Events::QUEUED, AcqRel) & Events::ALL)

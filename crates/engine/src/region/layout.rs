@@ -206,7 +206,7 @@ pub(super) struct Header {
     pub(super) consumer_asleep: Line,
 }
 
-/// What a region's maker wrote of its layout.
+/// A region's layout, as its maker wrote it down.
 #[repr(C, align(128))]
 pub(super) struct Sizes {
     pub(super) magic: AtomicU64,

@@ -1,4 +1,4 @@
-//! What consumer and engine say to each other: requests, completions, events,
+//! Messages between consumer and engine: requests, completions, events,
 //! extents; and how they are written into words.
 //!
 //! Decoding takes words by value, so that the checked value is the one used, and never panics:
@@ -167,11 +167,11 @@ pub enum Queue {
 /// The two ends of a queue pair's connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Identity {
-    /// Our address.
+    /// The address of our end.
     pub local: Addr,
     /// The peer's address; unspecified on a listener.
     pub remote: Addr,
-    /// Our port.
+    /// The port of our end.
     pub local_port: u16,
     /// The peer's port; 0 on a listener.
     pub remote_port: u16,
@@ -181,7 +181,7 @@ pub struct Identity {
     pub listener: u32,
 }
 
-/// What a consumer asks of the engine.
+/// A request of a consumer to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     /// Open a connection. Answered by `Opened` (with a queue pair, at once: the
@@ -359,7 +359,7 @@ impl Request {
     }
 }
 
-/// What the engine tells a consumer.
+/// A message of the engine to a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completion {
     /// Something happened to a queue pair.
@@ -404,7 +404,7 @@ pub enum Completion {
     Done {
         /// The request's token.
         token: u64,
-        /// What came of it: bytes written by `Info`, else 0.
+        /// The result: bytes written by `Info`, else 0.
         value: u32,
     },
 }

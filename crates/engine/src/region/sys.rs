@@ -1,7 +1,7 @@
 //! Raw memory of a region: the only code that turns its address into words and
 //! bytes.
 //!
-//! What this module upholds:
+//! This module upholds:
 //! * A [`Region`] is `geometry.total` bytes at `base`, 128-byte aligned, zeroed or
 //!   shared on purpose, valid for reads and writes until `owner` is dropped, and
 //!   only ever accessed as atomics (everything before the data area) or by raw

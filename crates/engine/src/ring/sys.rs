@@ -1,7 +1,7 @@
 //! The slots of a ring: memory that two threads share, each slot at a time
 //! belonging to one of them.
 //!
-//! What this module upholds together with `ring.rs`, its only user:
+//! This module upholds together with `ring.rs`, its only user:
 //! * `write(position)` is called by the producer alone, and only when the
 //!   consumer's position, read with Acquire, is above `position - capacity`: so
 //!   nobody reads the slot.

@@ -1,4 +1,4 @@
-//! What the Streamer tells the TCE (LC §3.3.1): one entry for each run of segments that it
+//! Events from the Streamer to the TCE (LC §3.3.1): one entry for each run of segments that it
 //! received, one for each burst that it sent, and one for each request of a consumer.
 //!
 //! An entry is one cache line. Facts that only some segments have (SACK blocks, SYN options,
@@ -84,7 +84,7 @@ pub enum Event {
     Icmp {
         /// The connection's number in this engine.
         conn: ConnId,
-        /// What the error says.
+        /// The error reported.
         error: baton_tcp::icmp::IcmpError,
     },
     /// The slot of a released connection is free again: no event of it follows.
@@ -127,9 +127,9 @@ pub enum Event {
         token: u64,
         /// Next hop of the route, referenced.
         hop: u16,
-        /// What its segments' IP headers say.
+        /// The fields that it puts into its segments' IP headers.
         ip: IpFields,
-        /// What it brings along.
+        /// The queued bytes that it brings along.
         queues: Queues,
     },
     /// A connection is about to leave: no event of it follows until `Resume`.
@@ -171,12 +171,12 @@ pub enum Event {
     Consumer {
         /// The connection's number in this engine.
         conn: ConnId,
-        /// What it wants.
+        /// The change requested.
         wish: Wish,
     },
 }
 
-/// What a consumer may want of its connection.
+/// A consumer's wish for its connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// No more data will be posted (RFC 9293 CLOSE).
@@ -359,7 +359,7 @@ impl SegmentEvent {
         }
     }
 
-    /// What the Streamer did with the payload.
+    /// The Streamer's treatment of the payload.
     #[inline]
     pub fn placement(&self) -> Placement {
         match self.placement {

@@ -60,7 +60,7 @@ pub struct Queues {
     pub unread: u32,
 }
 
-/// What a connection has carried since it came.
+/// Bytes that a connection has carried since it came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Carried {
     /// Bytes that the peer has acknowledged, including those that the connection came with.

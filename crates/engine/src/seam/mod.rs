@@ -1,4 +1,4 @@
-//! What joins the Streamer and the TCE. Both import this; neither imports the other.
+//! The interface between the Streamer and the TCE. Both import this; neither imports the other.
 //!
 //! ```text
 //!   Streamer --event::Event--> TCE       Streamer --companion::Companion--> (the TCE's memory)

@@ -1,4 +1,4 @@
-//! What the TCE tells the Streamer: commands for connections (LC §3.2, §3.3.2), and the orders
+//! Orders of the TCE to the Streamer: commands for connections (LC §3.2, §3.3.2), and the orders
 //! that open, answer and forget connections.
 //!
 //! As with events, an entry is one cache line, and a tuple travels in an entry of its own
@@ -23,7 +23,7 @@ pub enum Order {
     Tcp {
         /// The connection's number in this engine.
         conn: ConnId,
-        /// What to do.
+        /// The command of the connection's Tcb.
         command: Command,
     },
     /// Addresses of the [`Order::Open`] or [`Order::Reply`] that follows.
@@ -135,9 +135,9 @@ pub struct Open {
     pub ts_offset: u32,
     /// Next hop of the route, if it is known and referenced already.
     pub hop: Option<u16>,
-    /// What its segments' IP headers say.
+    /// The fields that it puts into its segments' IP headers.
     pub ip: IpFields,
-    /// What an adopted connection brings along.
+    /// The queued bytes that an adopted connection brings along.
     pub adopted: Option<Queues>,
 }
 

@@ -39,7 +39,7 @@ const SPARED: u32 = 15;
 pub(super) struct Piece {
     /// Where its headers are, or why it is no TCP segment.
     headers: Result<u16, Reject>,
-    /// What differs from those headers, if they are those of a frame before it.
+    /// The fields that differ from those headers, if they are those of a frame before it.
     predicted: Option<Predicted>,
     next: u16,
 }
@@ -129,7 +129,7 @@ impl Sink<u16> for Burst {
     }
 }
 
-/// What the next frame may be.
+/// The frame expected next.
 struct Expected {
     header: HeaderPrediction,
     /// The segment of the last such frame.
@@ -140,7 +140,7 @@ struct Expected {
     follows: bool,
 }
 
-/// What makes runs of a burst.
+/// Joins the segments of a burst into runs.
 pub(super) struct Aggregator {
     /// `None` if runs are limited to one segment.
     coalescer: Option<Coalescer>,
@@ -268,7 +268,7 @@ fn parse(frame: &RxFrame<'_>, link: Link, burst: &mut Burst) -> Result<(u16, Pac
     Ok((burst.packets.len() as u16 - 1, packet))
 }
 
-/// What a frame is to the coalescer. A super-frame is already a run, made by the port.
+/// The frame's class for the coalescer. A super-frame is already a run, made by the port.
 #[inline]
 fn class_of(packet: &Packet, frame: &RxFrame<'_>) -> Class {
     match Class::of_packet(packet, frame.data) {

@@ -188,7 +188,7 @@ pub struct Flow {
     pub consumer: u16,
     /// Shift for windows that we send.
     pub rcv_wscale: WindowScale,
-    /// What its segments' IP headers say.
+    /// The fields that it puts into its segments' IP headers.
     pub ip: IpFields,
 }
 

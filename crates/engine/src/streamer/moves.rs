@@ -21,9 +21,9 @@
 //! further frames are lost, as if by the network, and so is payload that came out of order: the
 //! peer sends it again.
 //!
-//! What an adopted connection brings along (its unread, unacknowledged and unsent
-//! bytes) is the consumer's to post, at the start of its two streams. Until it has
-//! (the flow is `FILLING`), arriving data is parked and nothing is sent but ACKs.
+//! The bytes that an adopted connection brings along (unread, unacknowledged and unsent) are
+//! the consumer's to post, at the start of its two streams. Until it has (the flow is `FILLING`),
+//! arriving data is parked and nothing is sent but ACKs.
 
 mod guest;
 mod kinds;
@@ -291,7 +291,7 @@ impl Streamer {
         Ok(wishes)
     }
 
-    /// What has become of connections that were to move.
+    /// The next result of a connection that was to move; `None` if there is no other.
     pub fn poll_moved(&mut self) -> Option<Moved> {
         self.moves.told.pop_front()
     }
@@ -419,7 +419,7 @@ impl Streamer {
         mut snapshot: Snapshot,
         options: ArrayVec<SocketOption, MAX_OPTIONS>,
     ) -> Suspended {
-        // What is acknowledged, and what was received, is the consumer's from here on.
+        // The bytes acknowledged, and those received, are the consumer's from here on.
         self.publish_acknowledged(conn);
         self.touch(conn);
         self.publish_received();

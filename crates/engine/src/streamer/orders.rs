@@ -106,7 +106,7 @@ impl Streamer {
                 }
             }
             Command::Ack { ack, sack } => return self.send_ack(now, port, conn, ack, &sack),
-            Command::Acks { first, step, count } => return self.send_acks(now, port, conn, (first, step, count)),
+            Command::Acks { first, step, count } => return self.send_acks(now, port, conn, first, step, count),
             Command::Retransmit { seq, end } => return self.order_retransmit(now, port, conn, seq, end),
             Command::Place { park, seq, skip, len, rest } => {
                 self.place_order(conn, park, seq, skip, len);
@@ -287,7 +287,7 @@ impl Streamer {
         let done = flow.tx.una_pos.min(flow.tx.tail_pos);
         // Moved before the consumer may use the slots again; each extent is read once.
         flow.tx.una_cursor.seek(done, flow.tx.sq_tail, |index| qp.sq_extent(index));
-        // What an adopted connection brought along was never sent from here.
+        // The bytes that an adopted connection brought along were never sent from here.
         if flow.tx.nxt_cursor.end() < flow.tx.una_cursor.end() {
             flow.tx.nxt_cursor = flow.tx.una_cursor;
         }

@@ -18,7 +18,7 @@ use baton_wire::seq::Seq;
 /// The most ranges that the fast path makes; the rest are for payload that the TCE places.
 pub(super) const FAST_RANGES: usize = MAX_RANGES - PLACE_RANGES;
 
-/// What became of payload that was to be placed.
+/// The fate of payload that was to be placed.
 pub(super) enum Placing {
     /// It is in place; this many bytes were new.
     Done(u32),

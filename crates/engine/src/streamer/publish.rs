@@ -1,4 +1,4 @@
-//! What the Streamer tells the ledger of a connection, before its peer can learn it.
+//! Records of a connection in the ledger, written before its peer can learn of a change.
 
 use super::context::{Flow, bits};
 use super::{ConnId, Streamer};

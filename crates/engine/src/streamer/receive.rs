@@ -373,7 +373,7 @@ fn is_fast(flow: &Flow, packet: &Packet) -> bool {
     let acked = packet.ack.since(tx.snd_una);
     let recent = acked <= tx.snd_nxt.since(tx.snd_una) && acked >= -(tx.max_wnd.min(1 << 30) as i32);
     let end = packet.seq + packet.payload_len;
-    // What lies wholly before rcv_nxt is a duplicate that the TCE answers.
+    // A segment wholly before rcv_nxt is a duplicate that the TCE answers.
     let inside = end.before_eq(rx.right_edge) && rx.rcv_nxt.since(packet.seq) < 1 << 30;
     plain && fresh && recent && inside && flow.bits & bits::FIN_RECEIVED == 0
 }

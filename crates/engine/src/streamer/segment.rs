@@ -20,7 +20,7 @@ const HEADER_ROOM: u32 = 118;
 /// ECT(0) in the IP header (RFC 3168 §5).
 const ECT0: u8 = 2;
 
-/// What a segment is to be.
+/// Contents of a segment to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     pub seq: Seq,
@@ -78,8 +78,8 @@ impl Sender<'_> {
         true
     }
 
-    /// What the full segments of a turn have in common, for a port that takes copies one by
-    /// one.
+    /// The frame that the full segments of a turn have in common, for a port that takes copies
+    /// one by one.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let template = self.template.filter(|_| !self.capabilities.tx_gather)?;
         let sum = (!self.capabilities.tx_checksum).then_some(0);

@@ -216,7 +216,9 @@ impl Streamer {
         now: Instant,
         port: &mut P,
         conn: ConnId,
-        (first, step, count): (Seq, u32, u16),
+        first: Seq,
+        step: u32,
+        count: u16,
     ) -> bool {
         for n in std::mem::take(&mut self.acks_sent)..count {
             if !self.send_ack(now, port, conn, first + step * u32::from(n), &SackBlocks::EMPTY) {

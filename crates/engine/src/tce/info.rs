@@ -1,6 +1,6 @@
 //! TCP_INFO in the kernel's layout (`include/uapi/linux/tcp.h` of Linux 6.18). The structure only
-//! ever grows at its end, so a shorter one is the beginning of this. What the engine does not know
-//! is 0.
+//! ever grows at its end, so a shorter one is the beginning of this. Fields that the engine does
+//! not know are 0.
 
 use super::{Tce, push};
 use crate::region::Completion;

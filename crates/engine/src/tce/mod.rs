@@ -63,7 +63,7 @@ pub struct TceConfig {
     pub secret: [u8; 16],
 }
 
-/// What the TCE keeps for a connection in addition to its [`Tcb`].
+/// The TCE's state of a connection in addition to its [`Tcb`].
 struct Slot {
     tcb: Option<Tcb>,
     /// When the timer wheel will fire, or never; later deadlines wait for that.
@@ -80,7 +80,7 @@ impl Default for Slot {
     }
 }
 
-/// What the TCE keeps of one connection, in bytes.
+/// Size of the TCE's state of one connection, in bytes.
 pub const CONTEXT_BYTES: usize = size_of::<Slot>();
 
 /// The connection that an event of the common kinds is about.
@@ -114,7 +114,7 @@ pub struct Tce {
     tuple: Tuple,
     rare: (SackBlocks, SynOptions, u16),
     arriving: Arriving,
-    /// What is left of a run that is taken segment by segment.
+    /// The rest of a run that is taken segment by segment.
     rest: Option<SegmentEvent>,
     events: Consumer<Event>,
     orders: Producer<Order>,
@@ -316,7 +316,7 @@ impl Tce {
             && !tcb.is_predicted(&segment, placement)
             && let Some((first, rest)) = event.split_first()
         {
-            // What one segment changes may matter to the next.
+            // The changes of one segment may matter to the next.
             self.rest = Some(rest);
             return self.handle_segment(now, &first);
         }

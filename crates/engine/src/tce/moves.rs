@@ -13,7 +13,7 @@ use baton_tcp::snapshot::{Snapshot, Words};
 use baton_tcp::tcb::Tcb;
 use baton_tcp::time::Instant;
 
-/// What came before an adoption.
+/// The parts of a connection's state that arrive before its adoption.
 #[derive(Default)]
 pub(super) struct Arriving {
     pub head: SnapshotHalf,

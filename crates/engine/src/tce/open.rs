@@ -224,7 +224,7 @@ impl Tce {
     }
 }
 
-/// What is known of a connection before its Tcb exists.
+/// The facts known of a connection before its Tcb exists.
 #[derive(Default)]
 pub(super) struct Begin {
     pub consumer: u16,

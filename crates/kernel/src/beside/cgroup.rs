@@ -24,7 +24,7 @@ const BPF_CGROUP_INET_EGRESS: u32 = 1;
 const GROUPS_MAX: usize = 65_536;
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// What is known about control groups.
+/// The control groups looked up so far.
 #[derive(Default)]
 pub(super) struct Cgroups {
     /// The hierarchy, if there is one; the outer `None` means that it was not looked up yet.

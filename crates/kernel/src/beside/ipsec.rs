@@ -5,8 +5,8 @@
 //! counts as the connection's.
 
 use super::policies::{Policies, Policy};
-use crate::kernel_side::Plan;
 use crate::netlink::{Body, NLM_F_REQUEST, Socket, attribute};
+use crate::plan::Plan;
 use rustix::net::netlink::XFRM;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -1,6 +1,6 @@
-//! What the kernel does with a connection's packets in addition to what its socket does, and the
-//! engine would not do: IPsec, BPF programs of the control group, other programs and queueing
-//! disciplines of the interface, bridging.
+//! Work of the kernel on a connection's packets that goes beyond its socket's, and that the engine
+//! would not do: IPsec, BPF programs of the control group, other programs and queueing disciplines
+//! of the interface, bridging.
 //!
 //! ```text
 //!   check(plan)            refused, before anything is done
@@ -20,7 +20,8 @@ mod policies;
 mod tc;
 
 use crate::hops::Change;
-use crate::kernel_side::Plan;
+use crate::plan::Plan;
+use crate::steer::Own;
 use baton_policy::Refusal;
 use baton_wire::addr::Tuple;
 use cgroup::Cgroups;
@@ -30,8 +31,6 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use tc::{Tc, skips_programs};
-
-pub(crate) use tc::Own;
 
 /// The interval between two queries of what the kernel does not report.
 const LOOK: Duration = Duration::from_secs(1);

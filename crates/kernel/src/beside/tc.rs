@@ -1,4 +1,4 @@
-//! What else tc does with an interface's packets, which the engine's frames would skip.
+//! Other work of tc on an interface's packets, which the engine's frames would skip.
 //!
 //! ```text
 //!   kind tc    wire -> XDP -> TCX programs in their order, ours among them -> filters -> kernel
@@ -12,6 +12,7 @@
 //! queue.
 
 use crate::netlink::{Body, Socket, attributes};
+use crate::steer::Own;
 use crate::sys::{AttachedTo, programs_at};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,15 +34,6 @@ const HEADER_LEN: usize = 20;
 /// Disciplines that neither limit a rate nor select packets.
 const PLAIN: [&[u8]; 9] =
     [b"noqueue", b"pfifo_fast", b"pfifo", b"bfifo", b"mq", b"fq", b"fq_codel", b"codel", b"fq_pie"];
-
-/// How Baton steers an interface.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Own {
-    /// By the TCX program with this id.
-    Tc(u32),
-    /// By XDP.
-    Xdp,
-}
 
 pub(super) struct Tc {
     asker: Socket,

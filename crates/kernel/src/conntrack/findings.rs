@@ -1,4 +1,4 @@
-//! What `baton doctor` reports about conntrack, in its own network namespace.
+//! Findings about conntrack for `baton doctor`, in its own network namespace.
 
 use super::{Conntrack, sysctl};
 use baton_port::doctor::Finding;

@@ -56,7 +56,7 @@ pub(super) enum State {
     Close = 8,
 }
 
-/// What an entry says of its connection.
+/// Fields of a conntrack entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     /// Both directions, from source (`local`) to destination (`remote`).

@@ -4,7 +4,7 @@
 use super::message::{self, Entry, State};
 use super::{Conntrack, Ending};
 use crate::netlink::NLM_F_ACK;
-use crate::probe::{Otherwise, expect};
+use crate::otherwise::{Otherwise, expect};
 use baton_wire::addr::Tuple;
 use std::time::Instant;
 

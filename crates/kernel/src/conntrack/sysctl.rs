@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 const DIRECTORY: &str = "/proc/sys/net/netfilter/nf_conntrack_";
 
-/// What was read is reused for this long.
+/// A setting that was read is reused for this long.
 const FRESH: Duration = Duration::from_secs(10);
 
 /// The number in a setting. `None` if there is no such file.

@@ -6,7 +6,7 @@
 //!           which has their name; jumps are offsets of their beginnings
 //! ```
 
-use super::legacy::{Table as Raw, Version};
+use super::legacy_table::{Table as Raw, Version};
 use super::packet::Hook;
 use super::ruleset::{Base, Chain, IP, IP6, Rule, Step, Table, Verdict};
 use super::xt;
@@ -101,7 +101,7 @@ fn chains(version: Version, table: &str, raw: &Raw) -> Option<HashMap<String, Ch
             current = None;
             continue;
         }
-        let rule = rule(version, entry, (&name, info), &starts)?;
+        let rule = rule(version, entry, &name, info, &starts)?;
         let chain = current.as_ref()?;
         chains.entry(chain.clone()).or_insert_with(Chain::default).rules.push(rule);
     }
@@ -111,7 +111,8 @@ fn chains(version: Version, table: &str, raw: &Raw) -> Option<HashMap<String, Ch
 fn rule(
     version: Version,
     entry: &Entry<'_>,
-    (target, info): (&str, &[u8]),
+    target: &str,
+    info: &[u8],
     starts: &HashMap<usize, String>,
 ) -> Option<Rule> {
     let family = if version == Version::V4 { IP } else { IP6 };

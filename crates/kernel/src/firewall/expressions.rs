@@ -4,8 +4,9 @@
 
 use super::packet::Field;
 use super::registers::Span;
-use super::ruleset::{Operator, Rule, Step, Verdict};
-use super::xt::{self, Match};
+use super::ruleset::{Lookup, Operator, Rule, Step, Verdict};
+use super::xt;
+use super::xt_match::Match;
 use crate::netlink::{attribute, attributes};
 
 /// The place of `NFT_REG_VERDICT`, which lies beyond the other registers.
@@ -78,7 +79,7 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
             // On a big-endian machine nothing is swapped.
             size: if cfg!(target_endian = "big") { 1 } else { number(of(5)?)? as usize },
         },
-        "lookup" => Step::Lookup {
+        "lookup" => Step::Lookup(Lookup {
             set: text(of(1)?),
             from: register(of(2)?)?,
             to: match of(3) {
@@ -86,7 +87,7 @@ fn step(name: &str, data: &[u8], family: u8) -> Option<Step> {
                 None => None,
             },
             inverted: of(5).and_then(number).is_some_and(|flags| flags & 1 != 0),
-        },
+        }),
         "exthdr" => match of(7) {
             None => read_option(data)?,
             Some(_) => write_option(of(2)?, of(6))?,

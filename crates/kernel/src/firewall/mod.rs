@@ -20,6 +20,7 @@
 mod entries;
 mod expressions;
 mod legacy;
+mod legacy_table;
 mod nft;
 mod packet;
 mod registers;
@@ -28,6 +29,7 @@ mod ruleset;
 mod tests;
 mod walk;
 mod xt;
+mod xt_match;
 
 use crate::netlink::Socket;
 use legacy::Legacy;
@@ -44,7 +46,7 @@ use walk::{Findings, walk};
 /// `NFNLGRP_NFTABLES` of `linux/netfilter/nfnetlink.h`.
 const GROUP: u32 = 7;
 
-/// What happens to connections that firewall rules act on.
+/// The treatment of connections that firewall rules act on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Rules {
     /// They move past such rules, unless a rule drops all of their packets.

@@ -1,5 +1,5 @@
-//! What a firewall can see of the packets of an established connection, and which of it is the same
-//! for all of them.
+//! Fields that a firewall can see in the packets of an established connection, and which of them are
+//! the same in all of them.
 
 use super::registers::{Answer, Bits, Registers, Span};
 use baton_wire::addr::{Addr, Tuple};

@@ -2,10 +2,10 @@
 
 use super::packet::{Field, Hook};
 use super::registers::Span;
-use super::xt::Match;
+use super::xt_match::Match;
 use std::collections::HashMap;
 
-/// What happens to a packet.
+/// A packet's next step: the end of its way through the rules, or another chain.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Accept,
@@ -29,6 +29,20 @@ pub(crate) enum Operator {
     LessOrEqual,
     Greater,
     GreaterOrEqual,
+}
+
+/// A question to a set of the rule's table: whether what a register holds is in it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Lookup {
+    /// The register that is looked up.
+    pub from: usize,
+    /// Name of the set.
+    pub set: String,
+    /// The step holds for what is not in the set.
+    pub inverted: bool,
+    /// The register that a map's value goes into, which may be the verdict's; `None` unless the
+    /// set is a map.
+    pub to: Option<usize>,
 }
 
 /// One step of a rule. The first step that does not hold ends the rule.
@@ -68,14 +82,8 @@ pub(crate) enum Step {
         low: Vec<u8>,
         high: Vec<u8>,
     },
-    /// Is in a set of the rule's table, or is not. A map's value goes into a register, or is the
-    /// verdict.
-    Lookup {
-        from: usize,
-        set: String,
-        inverted: bool,
-        to: Option<usize>,
-    },
+    /// Is in a set of the rule's table, or is not.
+    Lookup(Lookup),
     /// A match of xtables.
     Match(Match),
     /// Holds for some packets.
@@ -98,7 +106,7 @@ pub(crate) enum Step {
 /// The steps of a rule.
 pub(crate) type Rule = Vec<Step>;
 
-/// What a lookup needs to know of a set.
+/// Properties of a set that a lookup needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SetKind {
     /// The length of a key, in bytes.

@@ -1,4 +1,4 @@
-//! What is found in rules of the kernel, which the usual tools have loaded.
+//! Findings in rules of the kernel, which the usual tools have loaded.
 
 use super::{Connection, Firewall, Hit, Rules};
 use baton_testkit::{Netns, need_program, need_root};

@@ -7,7 +7,7 @@
 
 use super::packet::{Connection, Hook, Packet};
 use super::registers::{Answer, Bits, Registers, Span};
-use super::ruleset::{Operator, Rule, Ruleset, Step, Table, Verdict};
+use super::ruleset::{Lookup, Operator, Rule, Ruleset, Step, Table, Verdict};
 
 /// The greatest depth of nested chains, which is the kernel's limit (`NFT_JUMP_STACK_SIZE`).
 const DEPTH: usize = 16;
@@ -25,12 +25,12 @@ pub(crate) enum Found {
     May,
 }
 
-/// What belongs to an element of a set.
+/// Contents of a set's element.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Entry {
     pub verdict: Option<Verdict>,
     pub data: Option<Vec<u8>>,
-    /// What is done with packets that match the element.
+    /// The steps for packets that match the element.
     pub steps: Vec<Step>,
 }
 
@@ -46,11 +46,11 @@ pub struct Hit {
     pub table: String,
     /// Name of the chain that the rule is in.
     pub chain: String,
-    /// What the rule does.
+    /// The rule's action, in words.
     pub what: String,
 }
 
-/// What rules do with the packets of a connection.
+/// Rules that concern the packets of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Findings {
     /// The first rule that changes packets or what happens to them.
@@ -158,8 +158,8 @@ impl<S: Sets> Walk<'_, S> {
         for step in rule {
             let answer = match step {
                 Step::End(verdict) => return (holds, Some(verdict.clone())),
-                Step::Lookup { from, set, inverted, to } => {
-                    let (answer, verdict) = self.look_up(table, chain, &mut registers, (*from, set, *inverted, *to));
+                Step::Lookup(lookup) => {
+                    let (answer, verdict) = self.look_up(table, chain, &mut registers, lookup);
                     if verdict.is_some() && answer != Answer::No {
                         return (holds.and(answer), verdict);
                     }
@@ -180,8 +180,9 @@ impl<S: Sets> Walk<'_, S> {
         table: &Table,
         chain: &str,
         registers: &mut Registers,
-        (from, set, inverted, to): (usize, &str, bool, Option<usize>),
+        lookup: &Lookup,
     ) -> (Answer, Option<Verdict>) {
+        let Lookup { from, ref set, inverted, to } = *lookup;
         let key = table.sets.get(set).map(|kind| registers.get(Span { at: from, len: kind.key_len }));
         let found = match key {
             Some(key) if key.is_known() => self.sets.find(table, set, &key.value),
@@ -248,7 +249,7 @@ impl<S: Sets> Walk<'_, S> {
                 self.packet.untrack();
                 self.observes(table, chain, what);
             }
-            Step::Lookup { .. } | Step::End(_) => return Answer::May,
+            Step::Lookup(_) | Step::End(_) => return Answer::May,
         }
         Answer::Yes
     }

@@ -41,7 +41,7 @@ const DOUBTS_PER_POLL: usize = 64;
 /// A link address.
 pub type Mac = [u8; 6];
 
-/// What the route of a connection depends on.
+/// Everything that the route of a connection depends on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Query {
     /// The connection's addresses and ports.

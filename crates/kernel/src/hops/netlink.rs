@@ -18,7 +18,7 @@ const BUFFER: usize = 64 << 10;
 /// The most messages that one poll reads. The next poll reads the rest.
 const PER_POLL: usize = 256;
 
-/// What a request is for. This determines its flags.
+/// The purpose of a request. It determines the request's flags.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// To query something. The answer is one message.

@@ -68,7 +68,7 @@ impl Bench {
         wait("bytes that have left", || Ok(sys::length(self.fd(), sys::Length::Unsent)? == 0))
     }
 
-    /// What `poll` reports for our end, after at most `patience`.
+    /// Events that `poll` reports for our end, after at most `patience`.
     pub fn poll(&self, patience: Duration) -> io::Result<PollFlags> {
         let mut fds = [PollFd::from_borrowed_fd(self.fd(), PollFlags::IN | PollFlags::RDHUP)];
         let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };

@@ -1,8 +1,9 @@
 //! Beliefs about what repair mode shows.
 
+use super::Belief;
 use super::bench::{Bench, segments_sent, wait};
-use super::{Belief, Otherwise, expect};
 use crate::diag::diagnose;
+use crate::otherwise::{Otherwise, expect};
 use crate::repair::{self, Leave, Queue};
 use crate::sequence::capture_marks;
 use crate::socket_options::{IntOption, restore_reuse_address};

@@ -1,7 +1,8 @@
 //! Beliefs about conntrack's entries.
 
+use super::Belief;
 use super::bench::Bench;
-use super::{Belief, Otherwise};
+use crate::otherwise::Otherwise;
 
 pub(super) const BELIEFS: &[Belief] = &[
     Belief {

@@ -1,7 +1,8 @@
 //! Beliefs about a socket whose connection is away.
 
+use super::Belief;
 use super::bench::{Bench, segments_sent, settle, wait};
-use super::{Belief, Otherwise, expect};
+use crate::otherwise::{Otherwise, expect};
 use crate::repair;
 use crate::tcp_info::TcpInfo;
 use crate::{capture, make_husk, sys};

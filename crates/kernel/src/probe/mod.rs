@@ -14,6 +14,7 @@ mod husk;
 mod restore;
 
 use crate::error::{During, Failed};
+use crate::otherwise::Otherwise;
 use baton_port::doctor::Finding;
 use bench::Bench;
 use std::fmt;
@@ -70,7 +71,7 @@ impl From<Verdict> for Finding {
     }
 }
 
-/// What `baton doctor` reports about the beliefs, or one finding for all of them if none can be
+/// Findings of `baton doctor` about the beliefs, or one finding for all of them if none can be
 /// tested.
 ///
 /// # Panics
@@ -83,21 +84,6 @@ pub fn findings() -> Vec<Finding> {
             vec![Finding::no("probes", format!("cannot be tested: {failed}"), remedy).needed(true)]
         }
     }
-}
-
-/// An unexpected observation of a probe, or a system call that failed.
-#[derive(Debug)]
-pub(crate) struct Otherwise(String);
-
-impl<E: std::error::Error> From<E> for Otherwise {
-    fn from(e: E) -> Otherwise {
-        Otherwise(e.to_string())
-    }
-}
-
-/// Fails a probe unless the belief was observed (`seen`).
-pub(crate) fn expect(seen: bool, otherwise: impl Into<String>) -> Result<(), Otherwise> {
-    if seen { Ok(()) } else { Err(Otherwise(otherwise.into())) }
 }
 
 /// A belief and the program that tests it.

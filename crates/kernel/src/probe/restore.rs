@@ -1,9 +1,10 @@
 //! Beliefs about the way back into the kernel.
 
+use super::Belief;
 use super::bench::{Bench, segments_sent, wait};
-use super::{Belief, Otherwise, expect};
 use crate::agreed::MOST_MAXSEG;
 use crate::captured::Captured;
+use crate::otherwise::{Otherwise, expect};
 use crate::repair::{self, Leave, Queue, RepairOption, Windows};
 use crate::sys::{self, Length};
 use crate::tcp_info::TcpInfo;

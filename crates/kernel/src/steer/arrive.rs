@@ -50,7 +50,7 @@ impl Arrivals {
     ///
     /// # Errors
     /// Errors from the kernel.
-    pub fn syn(&self, (interface, mac): (u32, [u8; 6]), tuple: &Tuple, syn: &[u8]) -> Result<(), SteerError> {
+    pub fn syn(&self, interface: u32, mac: [u8; 6], tuple: &Tuple, syn: &[u8]) -> Result<(), SteerError> {
         let Some(frame) = frame_of(mac, tuple, syn) else { return Ok(()) };
         let program = self.0.program(PROGRAM).expect("arrive.c has a program of that name");
         let program: &SchedClassifier = program.try_into().expect("the program is a classifier");

@@ -53,7 +53,7 @@ pub fn attach(interface: &str, index: u32, kind: Kind, options: Options) -> Resu
             Ok(Steering { link, interface: interface.to_owned(), mode, maps, ebpf, pins, guards: BTreeMap::new() })
         }
         Err(e) => {
-            // What existed before stays.
+            // Pins that existed before stay.
             if let (Some(pins), None) = (&pins, left) {
                 pins.remove();
             }
@@ -178,8 +178,8 @@ fn attach_xdp(
             }
             Err(e) => match os_error(&e) {
                 Some(libc::EBUSY | libc::EEXIST) => match (pins, left) {
-                    // What was left occupies the slot. Otherwise the interface has been replaced
-                    // since, and the slot was free.
+                    // The link that was left occupies the slot. Otherwise the interface has been
+                    // replaced since, and the slot was free.
                     (Some(pins), Some(left)) => return Ok((pins.link(left)?, left, true)),
                     _ => return Err(xdp_occupied(interface)),
                 },

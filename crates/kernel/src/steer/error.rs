@@ -24,15 +24,15 @@ pub enum SteerError {
     Unsuitable {
         /// The interface's name.
         interface: String,
-        /// What is not supported.
+        /// The missing support, as a clause.
         what: String,
-        /// What to do instead.
+        /// The remedy, as an instruction.
         remedy: &'static str,
     },
     /// A capability is missing.
     #[error("{during}: not permitted: run as root, or with CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_PERFMON")]
     NotPermitted {
-        /// What was being done.
+        /// The step that failed, as a phrase.
         during: &'static str,
     },
     /// Another program occupies the place.
@@ -40,9 +40,9 @@ pub enum SteerError {
     Occupied {
         /// The interface's name.
         interface: String,
-        /// What occupies the place.
+        /// The obstacle, as a clause.
         by: &'static str,
-        /// What to do about it.
+        /// The remedy, as an instruction.
         remedy: &'static str,
     },
     /// A killed process left its steering, which conflicts with the request.
@@ -62,7 +62,7 @@ pub enum SteerError {
     /// Any other error of the kernel.
     #[error("{during}: {what}")]
     Kernel {
-        /// What was being done.
+        /// The step that failed, as a phrase.
         during: &'static str,
         /// The error and its cause.
         what: String,

@@ -13,7 +13,8 @@
 //!
 //! * **tc**: on the interface's ingress (a TCX link, Linux 6.6), matching frames are redirected to
 //!   the egress of a TAP device. Its reader gets them, including super-frames and unfilled
-//!   checksums, as they are. What the engine writes comes in at the device's ingress. Only frames
+//!   checksums, as they are. Frames that the engine writes come in at the device's ingress. Only
+//! frames
 //!   of the engine's own tuples are redirected from there to the interface, and only if they
 //!   request no checksum other than TCP's own. Host packets keep their offloads, and an XDP program
 //!   that is attached already stays.
@@ -64,7 +65,6 @@ pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};
 pub use orphans::Reaped;
 
-use crate::beside::Own;
 use maps::{ENGINE, Maps, State};
 use pins::Pins;
 
@@ -72,6 +72,15 @@ use pins::Pins;
 /// less than a thousand connections with a segment each in flight. Of these a fifth was then lost,
 /// again and again. At worst, with super-frames for an engine that has stopped, this takes 256 MB.
 const WAITING: u32 = 4096;
+
+/// How Baton steers an interface.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Own {
+    /// By the TCX program with this id.
+    Tc(u32),
+    /// By XDP.
+    Xdp,
+}
 
 /// How frames get to the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,4 +1,4 @@
-//! What steering leaves in the BPF file system so that it outlives its process: a directory for
+//! The part of steering in the BPF file system, which outlives its process: a directory for
 //! each interface, with the maps and the link of the program.
 //!
 //! ```text

@@ -116,8 +116,8 @@ impl Wire {
     }
 
     /// Drops the peer's segments that have timestamps and one byte of payload, however often the
-    /// peer sends them. What follows such a segment lies beyond a gap. The segments are lost after
-    /// the peer's stack, which does not notice, and before our firewall, which would keep the
+    /// peer sends them. The bytes after such a segment lie beyond a gap. The segments are lost
+    /// after the peer's stack, which does not notice, and before our firewall, which would keep the
     /// connection in the kernel.
     pub fn lose_single_bytes(&self, ipv6: bool) {
         let rule = if ipv6 { "ip6 length 33" } else { "ip length 53" };
@@ -282,7 +282,7 @@ impl Pair {
     }
 
     /// Sends bytes to the peer, which does not read and has little room, until nobody accepts more.
-    /// What was sent is acknowledged, the window is closed, and the rest waits.
+    /// The bytes sent are acknowledged, the window is closed, and the rest waits.
     pub fn fill_send_queue(&mut self) {
         rustix::net::sockopt::set_socket_recv_buffer_size(&self.peer, 4096).unwrap();
         let mut quiet = 0;

@@ -9,7 +9,7 @@ use baton_port::{FrameIo, FrameSink, RxFrame, SteeredPort, TxMeta, WaitSet, Wait
 
 use super::LONG;
 
-/// What arrived in one segment.
+/// Headers and payload of one segment that arrived.
 pub struct Seen {
     /// The headers up to TCP's, as received.
     pub headers: Vec<u8>,
@@ -186,7 +186,7 @@ impl Toy {
     }
 
     /// Sends all of `bytes` in frames of up to `piece` bytes, within the peer's first window, until
-    /// the peer has acknowledged them. What is lost on the way is sent again.
+    /// the peer has acknowledged them. Frames lost on the way are sent again.
     #[track_caller]
     pub fn send_all(&mut self, bytes: &[u8], piece: usize, mss: u16) {
         let end = Instant::now() + LONG;

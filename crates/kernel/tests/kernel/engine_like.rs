@@ -1,5 +1,6 @@
-//! What an engine may have done with a connection before the kernel gets it back, tested without an
-//! engine: the connection's numbers and queues are advanced as an engine would have done it.
+//! Changes that an engine may have made to a connection before the kernel gets it back, tested
+//! without an engine: the connection's numbers and queues are advanced as an engine would have done
+//! it.
 
 use std::net::Shutdown;
 use std::thread::sleep;

@@ -1,4 +1,4 @@
-//! What remains in the kernel of a connection that is away, and what is refused.
+//! The remains in the kernel of a connection that is away, and the calls that are refused.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};

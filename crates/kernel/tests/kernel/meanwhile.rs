@@ -1,4 +1,4 @@
-//! What the peer does while neither side has the connection, at each step of the move: the kernel
+//! Acts of the peer while neither side has the connection, at each step of the move: the kernel
 //! must not see it then, and must learn of it afterwards.
 
 use std::io::{ErrorKind, Read, Write};

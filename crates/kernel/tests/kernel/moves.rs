@@ -17,7 +17,7 @@ const OPTIONS: [(&str, &[&str]); 4] = [
     ("no window scaling", &["net.ipv4.tcp_window_scaling=0"]),
 ];
 
-/// What waits in the queues when the connection moves.
+/// Bytes that wait in the queues when the connection moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Waiting {
     Nothing,

@@ -1,4 +1,4 @@
-//! What remains of steering when its process ends, in an orderly way or by `kill -9`.
+//! Remains of steering when its process ends, in an orderly way or by `kill -9`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpStream;

@@ -4,27 +4,69 @@
 //! measured its control engine at 12 % of one 1.8 GHz CPU while receiving 3.7 Gb/s, and at less than
 //! 20 % in all cases. Only the share per Gb/s carries over to another machine, so the report has it too.
 
+use super::LC;
+use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need, Series, Source, Statement};
+use crate::report::claim::{self, Claim};
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::{Figure, Machine, Run, Side, short};
 use crate::workload::memory::{Pair, run_pair};
 use crate::workload::wires::{TapRun, tap_run};
-use crate::world::World;
-use anyhow::bail;
+use anyhow::Context;
 use baton_apps::load::{Check, Kind as LoadKind, Load};
-use baton_apps::measure::{Median, median};
+use baton_apps::measure::{Cpu, Median, median};
 use baton_apps::services::{Kind, Message};
-use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Message sizes in bytes: the paper's range.
-pub const SIZES: [usize; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "tce",
+    title: "How busy the TCP Control Engine is, by message size and direction",
+    sources: &[SOURCE],
+    needs: &[Need { without: Some("measures over a wire in memory"), ..Need::ROOT }],
+    axes: &[
+        Axis { name: "direction", about: "whether Baton receives or sends" },
+        Axis::MESSAGES,
+        Axis { name: "offloads", about: "whether segments of up to 64 KB pass unsplit" },
+    ],
+    command: "baton bench tce",
+    run: |lab, extent| run(lab, extent)?.findings(),
+};
+
+const SOURCE: Source = Source { paper: &LC, place: "figures 3 to 6" };
 
 /// The paper's result: share of a 1.8 GHz CPU at a rate in Gb/s, receiving.
 const PAPER: (f64, f64) = (0.12, 3.7);
+
+/// The paper's statements.
+const STATEMENTS: [Statement<Outcome>; 2] = [
+    Statement {
+        source: Source { paper: &LC, place: "figure 4" },
+        says: "the TCE yields 88 % of a 1.8 GHz CPU when it receives 3.7 Gb/s: it needs 3.24 % per Gb/s",
+        judge: |outcome| {
+            let shares = outcome.of(Direction::Receive).filter_map(Point::tce_per_gbps);
+            let (low, high) = range(shares)?;
+            Some((format!("{} to {} % of a CPU per Gb/s", short(low), short(high)), high <= PAPER.0 * 100.0 / PAPER.1))
+        },
+    },
+    Statement {
+        source: Source { paper: &LC, place: "section 6" },
+        says: "3.7 Gb/s need less than 20 % of CPU time",
+        judge: |outcome| {
+            let shares = outcome.points.iter().filter_map(|point| Some(point.median(Figure::Tce)?.median));
+            let (low, high) = range(shares)?;
+            Some((format!("{} to {} % of a CPU, at every size both ways", short(low), short(high)), high < 20.0))
+        },
+    },
+];
+
+fn range(values: impl Iterator<Item = f64>) -> Option<(f64, f64)> {
+    values.map(|value| (value, value)).reduce(|(low, high), (value, _)| (low.min(value), high.max(value)))
+}
 
 /// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,15 +79,22 @@ pub struct Outcome {
     pub points: Vec<Point>,
 }
 
+/// The runs of one size in one direction.
+pub type Point = Series<Way, Run>;
+
 /// One size in one direction.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Point {
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Way {
     /// Whether Baton sends or receives.
     pub direction: Direction,
     /// Bytes per read or write of the service, and per write of the client.
     pub message_bytes: usize,
-    /// Each measured run.
-    pub runs: Vec<Run>,
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} · {} bytes", self.direction.name(), self.message_bytes)
+    }
 }
 
 /// Direction of the data, as Baton sees it.
@@ -82,42 +131,24 @@ impl Direction {
     }
 }
 
-/// Options of the measurement.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of runs of each size in each direction.
-    pub rounds: usize,
-    /// Length of one run.
-    pub length: Duration,
-    /// True if segments of up to 64 KB pass unsplit.
-    pub offloads: bool,
-}
-
-/// Measures every size in both directions: over a TAP device against the kernel if there is a `world`,
+/// Measures every size in both directions: over a TAP device against the kernel if there are namespaces,
 /// otherwise over a wire in memory.
 ///
 /// # Errors
 /// If a load fails or the measurement is asked to end.
-pub fn run(world: Option<&World>, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Outcome> {
-    let &Options { rounds, length, offloads } = options;
-    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(300))?;
-    let mut points = Vec::new();
-    for direction in [Direction::Receive, Direction::Transmit] {
-        points.extend(SIZES.map(|message_bytes| Point { direction, message_bytes, runs: Vec::new() }));
+pub fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Outcome> {
+    let (length, world) = (extent.length(), lab.world_or_memory());
+    let offloads = *extent.values("offloads")?.first().context("no value of offloads")?;
+    let background = Cpu::idle_check(Duration::from_millis(300))?;
+    let sizes: Vec<usize> = extent.values(Axis::MESSAGES.name)?;
+    let mut groups = Vec::new();
+    for direction in extent.values("direction")? {
+        groups.extend(sizes.iter().map(|&message_bytes| vec![Way { direction, message_bytes }]));
     }
-    for round in 1..=rounds {
-        for point in &mut points {
-            tell(&format!("round {round} of {rounds} · {} · {} bytes", point.direction.name(), point.message_bytes));
-            if stop.requested() {
-                bail!("interrupted");
-            }
-            let (load, message_bytes) = (point.direction.load(), point.message_bytes);
-            point.runs.push(match world {
-                Some(world) => tap_run(world, &TapRun { offloads, load, message_bytes, length }, stop)?,
-                None => memory_run(offloads, point.direction, message_bytes, length)?,
-            });
-        }
-    }
+    let points = lab.alternate(extent.rounds, groups, |&Way { direction, message_bytes }| match world {
+        Some(world) => tap_run(world, &TapRun { offloads, load: direction.load(), message_bytes, length }, lab.stop()),
+        None => memory_run(offloads, direction, message_bytes, length),
+    })?;
     let wire = match world {
         Some(_) => "TAP device, MTU 1500, the kernel at the other end",
         None => "wire in memory, MTU 1500, another engine at the other end, both on one thread",
@@ -146,7 +177,7 @@ fn memory_run(offloads: bool, direction: Direction, message_bytes: usize, length
 
 impl Point {
     fn median(&self, figure: Figure) -> Option<Median> {
-        median(&self.runs.iter().filter_map(|run| figure.of(run)).collect::<Vec<_>>())
+        median(&self.values(|run| figure.of(run)))
     }
 
     /// Share of a CPU in percent per Gb/s.
@@ -156,6 +187,24 @@ impl Point {
 }
 
 impl Outcome {
+    /// The points of one direction.
+    fn of(&self, direction: Direction) -> impl Iterator<Item = &Point> {
+        self.points.iter().filter(move |series| series.point.direction == direction)
+    }
+
+    /// The paper's statements, compared with the results.
+    pub fn claims(&self) -> Vec<Claim> {
+        STATEMENTS.iter().map(|statement| statement.claim(self)).collect()
+    }
+
+    /// The results in every form.
+    ///
+    /// # Errors
+    /// If they have no form in JSON.
+    pub fn findings(&self) -> anyhow::Result<Findings> {
+        Ok(Findings::new(self, self.table(), self.claims())?.with(self.csv(), self.page()))
+    }
+
     /// The figures as a table for a terminal.
     pub fn table(&self) -> String {
         let mut out = format!("{:<10}{:>10}{:>14}{:>12}{:>18}\n", "", "message", "rate", "TCE", "TCE per Gb/s");
@@ -164,13 +213,14 @@ impl Outcome {
             let rate = text(point.median(Figure::Throughput).map(|m| m.median), "Gb/s");
             let tce = text(point.median(Figure::Tce).map(|m| m.median), "%");
             let per = text(point.tce_per_gbps(), "%");
-            let (direction, message) = (point.direction.name(), point.message_bytes);
+            let (direction, message) = (point.point.direction.name(), point.point.message_bytes);
             let _ = writeln!(out, "{direction:<10}{message:>10}{rate:>14}{tce:>12}{per:>18}");
         }
         let (share, rate) = PAPER;
         let (rate_text, tce, per) = (format!("{rate} Gb/s"), format!("{} %", share * 100.0), share * 100.0 / rate);
         let _ = writeln!(out, "{:<10}{:>10}{rate_text:>14}{tce:>12}{:>18}", "paper", "", format!("{} %", short(per)));
-        let _ = writeln!(out, "over a {}; the paper's CPU ran at 1.8 GHz (LC, figures 3 to 6)", self.wire);
+        let _ = writeln!(out, "over a {}; the paper's CPU ran at 1.8 GHz ({SOURCE})", self.wire);
+        claim::lines(&mut out, &self.claims());
         out
     }
 
@@ -182,8 +232,8 @@ impl Outcome {
                 let _ = writeln!(
                     out,
                     "{},{},{:.6},{},{:.2},{:.6}",
-                    point.direction.name(),
-                    point.message_bytes,
+                    point.point.direction.name(),
+                    point.point.message_bytes,
                     run.seconds,
                     run.bytes,
                     run.cpu.busy(),
@@ -202,12 +252,11 @@ impl Outcome {
             [("tce", "TCP Control Engine, share of one CPU", Figure::Tce), ("rate", "Throughput", Figure::Throughput)]
         {
             let groups = [Direction::Receive, Direction::Transmit].map(|direction| {
-                let points = self.points.iter().filter(|point| point.direction == direction);
                 let row = |point: &Point| {
                     let mark = Mark::Bar(point.median(figure)?);
-                    Some(Row { label: format!("{} KiB", point.message_bytes >> 10), side: Side::Baton, mark })
+                    Some(Row { label: format!("{} KiB", point.point.message_bytes >> 10), side: Side::Baton, mark })
                 };
-                let mut rows: Vec<Row> = points.filter_map(row).collect();
+                let mut rows: Vec<Row> = self.of(direction).filter_map(row).collect();
                 if direction == Direction::Receive {
                     let value = if figure == Figure::Tce { share * 100.0 } else { rate };
                     let mark = Mark::Bar(Median { median: value, min: value, max: value });
@@ -221,7 +270,9 @@ impl Outcome {
                     write!(body, "<figure><h3>{title} <span class=\"soft\">{}</span></h3>{svg}</figure>", plot.unit);
             }
         }
-        let _ = write!(body, "</div><h2>Numbers</h2><div class=\"scroll\"><pre>{}</pre></div>", self.table());
+        body.push_str("</div><h2>The paper's statements</h2>");
+        claim::paragraphs(&mut body, &self.claims());
+        let _ = write!(body, "<h2>Numbers</h2><div class=\"scroll\"><pre>{}</pre></div>", self.table());
         let lead = format!(
             "Over a {}. {} × {}, Linux {}.",
             self.wire, self.machine.cpus, self.machine.cpu, self.machine.kernel

@@ -1,13 +1,79 @@
 //! Measurements to compare with a paper's figures, or with the kernel.
 //!
-//! Letters stand for papers:
-//!
-//! * LC: Shalev, Makhervaks and others, *Loosely Coupled TCP Acceleration Architecture* (2006);
-//! * RA: Menon and Zwaenepoel, *Optimizing TCP Receive Performance* (2008), receive aggregation;
-//! * RSC: Makineni, Iyer and others, *Receive Side Coalescing for Accelerating TCP/IP Processing* (2006).
+//! [`ALL`] lists them; [`crate::experiment`] says what each consists of.
 
 pub mod bump;
 pub mod lc2006;
 pub mod programs;
 pub mod rsc2006;
 pub mod tap;
+
+use crate::experiment::{Experiment, Paper};
+
+/// Shalev, Makhervaks and others.
+pub const LC: Paper =
+    Paper { key: "LC", title: "Loosely Coupled TCP Acceleration Architecture", year: 2006, page: "lc2006.md" };
+
+/// Menon and Zwaenepoel; RA stands for receive aggregation.
+pub const RA: Paper = Paper { key: "RA", title: "Optimizing TCP Receive Performance", year: 2008, page: "ra2008.md" };
+
+/// Makineni, Iyer and others.
+pub const RSC: Paper = Paper {
+    key: "RSC",
+    title: "Receive Side Coalescing for Accelerating TCP/IP Processing",
+    year: 2006,
+    page: "rsc2006.md",
+};
+
+/// Every experiment, in the order in which they run.
+pub const ALL: [Experiment; 9] = [
+    lc2006::EXPERIMENT,
+    rsc2006::EXPERIMENT,
+    bump::LIMIT,
+    bump::RECEIVER,
+    bump::CONNECTIONS,
+    bump::MESSAGES,
+    bump::LATENCY,
+    tap::EXPERIMENT,
+    programs::EXPERIMENT,
+];
+
+/// The experiment with this id.
+pub fn find(id: &str) -> Option<&'static Experiment> {
+    ALL.iter().find(|experiment| experiment.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::{PLANS, plan};
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    #[test]
+    fn each_plan_has_the_values_of_every_axis_of_every_experiment_and_no_other() {
+        for (name, _) in PLANS {
+            let plan = plan(name).unwrap();
+            let ids: BTreeSet<&str> = ALL.iter().map(|experiment| experiment.id).collect();
+            assert_eq!(plan.keys().map(String::as_str).collect::<BTreeSet<_>>(), ids, "{name}");
+            assert_eq!(ids.len(), ALL.len());
+            for experiment in &ALL {
+                let extent = &plan[experiment.id];
+                let known: BTreeSet<&str> = experiment.axes.iter().map(|axis| axis.name).collect();
+                assert_eq!(extent.axes().collect::<BTreeSet<_>>(), known, "{name}: {}", experiment.id);
+                assert!(extent.rounds > 0, "{name}: {}", experiment.id);
+                assert!(known.iter().all(|axis| !extent.values::<toml::Value>(axis).unwrap().is_empty()), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn each_paper_has_a_page_that_names_it() {
+        let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papers");
+        for source in ALL.iter().flat_map(|experiment| experiment.sources) {
+            let page = std::fs::read_to_string(pages.join(source.paper.page)).unwrap();
+            assert!(page.starts_with(&format!("# {}: ", source.paper.key)), "{source}");
+            assert!(page.contains(source.paper.title), "{source}");
+        }
+    }
+}

@@ -11,6 +11,7 @@
 //! TCP and without steering: a responder that answers frames ([`crate::workload::bare`]). The cost of
 //! idle connections ([`crate::workload::idle`]) comes last.
 
+use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need};
 use crate::report::{Machine, short};
 use crate::workload::client::{LOADS, Load, Outcome, What};
 use crate::workload::generate::generate;
@@ -22,14 +23,37 @@ use crate::workload::ways::{WAYS, Way};
 use crate::world::serve::Server as Bare;
 use crate::world::wire::configure;
 use crate::world::{World, find_program};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
+use baton_apps::fail::usage;
 use baton_apps::load;
-use baton_apps::measure::{Quartiles, quartiles};
+use baton_apps::measure::{Cpu, Quartiles, quartiles};
 use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::Duration;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "programs",
+    title: "Unmodified programs under baton run, next to the same programs on the kernel",
+    sources: &[],
+    needs: &[
+        Need::ROOT,
+        Need { what: "redis", without: Some("leaves out redis and idle connections") },
+        Need { what: "nginx and wrk", without: Some("leaves out nginx") },
+        Need { what: "iperf3", without: Some("leaves out bulk") },
+    ],
+    axes: &[
+        Axis { name: "load", about: "what the client does" },
+        Axis { name: "way", about: "where the engine runs, and how frames reach it" },
+    ],
+    command: "baton bench programs",
+    run: |lab, extent| run(lab, extent)?.findings(),
+};
 
 /// The first way's subnet, and the bare device's.
 const SUBNET: u8 = 120;
@@ -42,34 +66,30 @@ const BARE: &str = "bare";
 const IDLE: &str = "idle";
 
 /// Time for which idle connections are measured.
-const IDLE_FOR: std::time::Duration = std::time::Duration::from_secs(5);
+const IDLE_FOR: Duration = Duration::from_secs(5);
 
 /// Bytes per write of iperf3.
 const MESSAGE: u32 = 128 << 10;
 
-/// Options of the measurement.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of runs of each load on each way.
-    pub rounds: usize,
-    /// Length of one run.
-    pub seconds: u32,
-    /// Run only loads whose ids contain one of these.
-    pub loads: Vec<String>,
-    /// Run only these ways, by id, and the kernel ways that they are compared with.
-    pub ways: Vec<String>,
-}
-
-/// All runs of one load on one way.
+/// One load on one way.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Series {
+pub struct Point {
     /// Id of the load.
     pub load: String,
     /// Id of the way.
     pub way: String,
-    /// The runs, one per round.
-    pub runs: Vec<Outcome>,
 }
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let load = Load::of(&self.load).map_or(self.load.as_str(), |load| load.name);
+        let way = Way::of(&self.way).map_or("bare TAP device", |way| way.name);
+        write!(f, "{load} · {way}")
+    }
+}
+
+/// All runs of one load on one way.
+type Series = crate::experiment::Series<Point, Outcome>;
 
 /// How many of a server's connections were on the engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -103,53 +123,33 @@ pub struct Report {
 ///
 /// # Errors
 /// If the kernel's ways cannot be set up, a load fails, or the measurement is asked to end.
-pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    let (loads, mut not_here) = loads(options);
-    let idle = find_program(Kind::Redis.program().0).is_some() && options.wants(IDLE);
+pub fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Report> {
+    if extent.seconds.fract() != 0.0 {
+        return Err(usage(format!("a run cannot take {} s", extent.seconds), "give whole seconds"));
+    }
+    let (world, ids) = (lab.world()?, extent.values::<String>("load")?);
+    let (loads, mut not_here) = loads(&ids);
+    let idle = find_program(Kind::Redis.program().0).is_some() && ids.iter().any(|id| id == IDLE);
     ensure!(!loads.is_empty() || idle, "no load matches --only; known: {} {IDLE}", LOADS.map(|load| load.id).join(" "));
-    let ways = ways(options);
+    let ways = ways(&extent.values::<String>("way")?);
     ensure!(!ways.is_empty(), "no way matches --way; known: {}", WAYS.map(|way| way.id).join(" "));
     let home = home()?;
     let mut places = Vec::new();
     for (way, subnet) in ways.iter().zip(SUBNET..) {
-        tell(&format!("setting up {}", way.name));
+        lab.tell(&format!("setting up {}", way.name));
         match set_up(world, *way, subnet, home.path(), &loads, idle) {
             Ok(place) => places.push(place),
             Err(error) if way.baseline.is_none() => return Err(error),
             Err(error) => not_here.push(format!("{}: {error:#}", way.name)),
         }
     }
-    let bare = bare(world, stop)?;
-    let background = baton_apps::measure::Cpu::idle_check(std::time::Duration::from_millis(500))?;
-    let mut series = Vec::new();
-    for load in &loads {
-        let ids = places.iter().map(|place| place.way.id).chain(bare_kind(load).map(|_| BARE));
-        series.extend(ids.map(|way| Series { load: load.id.into(), way: way.into(), runs: Vec::new() }));
-    }
-    let mut requests = vec![0; loads.len() * places.len()];
-    for round in 0..options.rounds {
-        for (at, load) in loads.iter().enumerate() {
-            for turn in 0..places.len() {
-                let which = (turn + round) % places.len();
-                let place = &places[which];
-                tell(&format!("round {} of {} · {} · {}", round + 1, options.rounds, load.name, place.way.name));
-                let count = &mut requests[at * places.len() + which];
-                let run = load.run(place, options.seconds, count, stop);
-                let run = run.with_context(|| format!("{} on {}", load.name, place.way.name))?;
-                keep(&mut series, load.id, place.way.id, run);
-            }
-            if let Some(kind) = bare_kind(load) {
-                keep(&mut series, load.id, BARE, run_bare(world, kind, options.seconds, stop)?);
-            }
-            if stop.requested() {
-                bail!("interrupted");
-            }
-        }
-    }
+    let bare = bare(world, lab.stop())?;
+    let background = Cpu::idle_check(Duration::from_millis(500))?;
+    let series = measure(lab, extent, &loads, &places)?;
     drop(bare);
     let mut idles = Vec::new();
     for place in places.iter().filter(|_| idle) {
-        tell(&format!("{} idle connections · {}", idle::CONNECTIONS, place.way.name));
+        lab.tell(&format!("{} idle connections · {}", idle::CONNECTIONS, place.way.name));
         idles.push(idle::measure(place, IDLE_FOR).with_context(|| format!("idle connections on {}", place.way.name))?);
     }
     let mut shares = Vec::new();
@@ -163,16 +163,28 @@ pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -
     Ok(Report { machine: Machine::here(background), series, idle: idles, shares, not_here })
 }
 
-impl Options {
-    fn wants(&self, id: &str) -> bool {
-        self.loads.is_empty() || self.loads.iter().any(|part| id.contains(part.as_str()))
-    }
+/// Runs the loads in every place, and on the bare device where it has such a load.
+fn measure(lab: &Lab<'_>, extent: &Extent, loads: &[Load], places: &[Place<'_>]) -> anyhow::Result<Vec<Series>> {
+    let (seconds, world) = (extent.seconds as u32, lab.world()?);
+    let group = |load: &Load| {
+        let ways = places.iter().map(|place| place.way.id).chain(bare_kind(load).map(|_| BARE));
+        ways.map(|way| Point { load: load.id.into(), way: way.into() }).collect()
+    };
+    // How many requests each load has in each place.
+    let mut requests: BTreeMap<(String, String), u64> = BTreeMap::new();
+    lab.alternate(extent.rounds, loads.iter().map(group).collect(), |Point { load: id, way }| {
+        let load = Load::of(id).context("an unknown load")?;
+        let Some(place) = places.iter().find(|place| place.way.id == way) else {
+            return run_bare(world, bare_kind(&load).context("no such load")?, seconds, lab.stop());
+        };
+        load.run(place, seconds, requests.entry((id.clone(), way.clone())).or_default(), lab.stop())
+    })
 }
 
 /// The requested loads that are possible, and the reasons why others are not.
-fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
+fn loads(ids: &[String]) -> (Vec<Load>, Vec<String>) {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
-    for load in LOADS.into_iter().filter(|load| options.wants(load.id)) {
+    for load in LOADS.into_iter().filter(|load| ids.iter().any(|id| id == load.id)) {
         let programs = [load.program(), load.server().program()];
         match programs.into_iter().find(|(name, _)| *name != "baton" && find_program(name).is_none()) {
             None => found.push(load),
@@ -184,8 +196,9 @@ fn loads(options: &Options) -> (Vec<Load>, Vec<String>) {
     (found, missing)
 }
 
-fn ways(options: &Options) -> Vec<Way> {
-    let named = |way: &Way| options.ways.is_empty() || options.ways.iter().any(|id| id == way.id);
+/// The requested ways, and the kernel ways that they are compared with.
+fn ways(ids: &[String]) -> Vec<Way> {
+    let named = |way: &Way| ids.iter().any(|id| id == way.id);
     let is_base = |way: &Way| WAYS.iter().any(|other| named(other) && other.baseline == Some(way.id));
     let any = WAYS.iter().any(named);
     // Also show the cost of losing the offloads.
@@ -207,11 +220,6 @@ fn set_up<'a>(
         }
     }
     Ok(place)
-}
-
-fn keep(series: &mut [Series], load: &str, way: &str, run: Outcome) {
-    let of_this = series.iter_mut().find(|series| series.load == load && series.way == way);
-    of_this.expect("one was made for each").runs.push(run);
 }
 
 /// The load for the bare device that corresponds to a load, if there is one.
@@ -271,25 +279,21 @@ impl Figure {
     }
 }
 
-impl Series {
-    fn values(&self, figure: Figure) -> Vec<f64> {
-        self.runs.iter().filter_map(|run| figure.of(run)).collect()
-    }
+fn values(series: &Series, figure: Figure) -> Vec<f64> {
+    series.values(|run| figure.of(run))
+}
 
-    fn ratio(&self, base: &Series, figure: Figure) -> Option<Quartiles> {
-        let pairs = self.runs.iter().zip(&base.runs);
-        let ratios: Vec<f64> = pairs.filter_map(|(run, base)| Some(figure.of(run)? / figure.of(base)?)).collect();
-        quartiles(&ratios)
-    }
+fn ratio(series: &Series, base: &Series, figure: Figure) -> Option<Quartiles> {
+    quartiles(&series.ratios(base, |run| figure.of(run)))
 }
 
 impl Report {
     fn find(&self, load: &str, way: &str) -> Option<&Series> {
-        self.series.iter().find(|series| series.load == load && series.way == way)
+        self.series.iter().find(|Series { point, .. }| point.load == load && point.way == way)
     }
 
     fn loads(&self) -> Vec<Load> {
-        LOADS.into_iter().filter(|load| self.series.iter().any(|series| series.load == load.id)).collect()
+        LOADS.into_iter().filter(|load| self.series.iter().any(|series| series.point.load == load.id)).collect()
     }
 
     /// Ids and names of the ways in the order of display; the bare device is last.
@@ -300,7 +304,7 @@ impl Report {
     /// A figure of a load on a way, divided by the kernel's over the same frames.
     pub fn cost_ratio(&self, load: &str, way: &str) -> Option<Quartiles> {
         let base = Way::of(way).map_or(Some("kernel"), |way| way.baseline)?;
-        self.find(load, way)?.ratio(self.find(load, base)?, Figure::Cost)
+        ratio(self.find(load, way)?, self.find(load, base)?, Figure::Cost)
     }
 
     /// The figures as a table for a terminal.
@@ -316,8 +320,8 @@ impl Report {
                 let base = Way::of(way).map_or(Some("kernel"), |way| way.baseline);
                 let base = base.and_then(|base| self.find(load.id, base));
                 let offloads = self.find(load.id, "kernel").filter(|_| way.ends_with("-xdp"));
-                let ratio = |base: Option<&Series>, figure| base.and_then(|base| series.ratio(base, figure));
-                let short_ratio = ratio(offloads, Figure::Cost).map_or(String::new(), |q| format!("{:.2}×", q.median));
+                let to = |base: Option<&Series>, figure| base.and_then(|base| ratio(series, base, figure));
+                let short_ratio = to(offloads, Figure::Cost).map_or(String::new(), |q| format!("{:.2}×", q.median));
                 let text = |q: Option<Quartiles>| q.map_or(String::new(), |q| q.ratio());
                 let _ = writeln!(
                     out,
@@ -325,10 +329,10 @@ impl Report {
                     name,
                     rate(series, &load),
                     cost(series, &load),
-                    text(ratio(base, Figure::Cost)),
+                    text(to(base, Figure::Cost)),
                     short_ratio,
                     latency(series),
-                    text(ratio(base, Figure::Median)),
+                    text(to(base, Figure::Median)),
                 );
             }
         }
@@ -349,33 +353,33 @@ impl Report {
         out
     }
 
-    /// Writes `programs.json`, and for every load and figure a table of all runs in the form of
-    /// alternated rounds.
+    /// The results in every form.
     ///
     /// # Errors
-    /// If a file cannot be written.
-    pub fn write_raw(&self, directory: &Path) -> anyhow::Result<()> {
-        let write = |name: String, text: String| {
-            let path = directory.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        write("programs.json".to_owned(), serde_json::to_string_pretty(self)?)?;
+    /// If they have no form in JSON.
+    pub fn findings(&self) -> anyhow::Result<Findings> {
+        Ok(Findings { files: self.rounds(), ..Findings::new(self, self.table(), Vec::new())? })
+    }
+
+    /// For every load and figure a table of all runs in the form of alternated rounds.
+    fn rounds(&self) -> Vec<(String, String)> {
+        let mut files = Vec::new();
         for load in self.loads() {
             let per = if load.has_requests() { "cpu-a-request" } else { "cpu-a-byte" };
             for (figure, what) in [(Figure::Cost, per), (Figure::Median, "p50")] {
                 let mut csv = "contender,round,ns\n".to_owned();
                 for (way, name) in self.ways() {
-                    let values = self.find(load.id, way).map_or(Vec::new(), |series| series.values(figure));
+                    let values = self.find(load.id, way).map_or(Vec::new(), |series| values(series, figure));
                     for (round, value) in values.iter().enumerate() {
                         let _ = writeln!(csv, "\"{name}\",{round},{value:.4}");
                     }
                 }
                 if csv.lines().count() > 1 {
-                    write(format!("programs-{}-{what}.csv", load.id), csv)?;
+                    files.push((format!("programs-{}-{what}.csv", load.id), csv));
                 }
             }
         }
-        Ok(())
+        files
     }
 }
 
@@ -384,18 +388,18 @@ fn middle(values: &[f64]) -> f64 {
 }
 
 fn rate(series: &Series, load: &Load) -> String {
-    let rate = middle(&series.runs.iter().map(Outcome::rate).collect::<Vec<_>>());
+    let rate = middle(&series.values(|run| Some(run.rate())));
     if load.has_requests() { format!("{} /s", short(rate)) } else { format!("{} Gb/s", short(rate * 8e-9)) }
 }
 
 fn cost(series: &Series, load: &Load) -> String {
-    let cost = middle(&series.values(Figure::Cost));
+    let cost = middle(&values(series, Figure::Cost));
     // Nanoseconds per byte equal seconds per gigabyte.
     if load.has_requests() { format!("{} µs", short(cost / 1e3)) } else { format!("{} s/GB", short(cost)) }
 }
 
 fn latency(series: &Series) -> String {
-    let values = series.values(Figure::Median);
+    let values = values(series, Figure::Median);
     if values.is_empty() { String::new() } else { format!("{} µs", short(middle(&values) / 1e3)) }
 }
 
@@ -409,8 +413,7 @@ mod tests {
             Outcome { seconds: 1.0, requests: 1_000_000, bytes: 0, p50_ns, cpu }
         };
         let series = |way: &str, all: &[f64]| Series {
-            load: "ping-pong".into(),
-            way: way.into(),
+            point: Point { load: "ping-pong".into(), way: way.into() },
             runs: all.iter().map(|busy| run(*busy, (busy * 1e4) as u64)).collect(),
         };
         Report {
@@ -450,26 +453,32 @@ mod tests {
     }
 
     #[test]
-    fn raw_figures_are_written_for_each_load() {
-        let directory = tempfile::tempdir().unwrap();
-        report().write_raw(directory.path()).unwrap();
-        let csv = std::fs::read_to_string(directory.path().join("programs-ping-pong-cpu-a-request.csv")).unwrap();
+    fn raw_figures_are_there_for_each_load() {
+        let findings = report().findings().unwrap();
+        let file = |wanted: &str| findings.files.iter().find(|(name, _)| name == wanted).unwrap().1.as_str();
+        let csv = file("programs-ping-pong-cpu-a-request.csv");
         assert_eq!(csv.lines().nth(1), Some("\"kernel\",0,2000.0000"));
-        assert!(directory.path().join("programs-ping-pong-p50.csv").exists());
-        let json = std::fs::read_to_string(directory.path().join("programs.json")).unwrap();
-        assert_eq!(serde_json::from_str::<Report>(&json).unwrap().series.len(), 5);
+        assert!(!file("programs-ping-pong-p50.csv").is_empty());
+        assert_eq!(serde_json::from_str::<Report>(&findings.json).unwrap().series.len(), 5);
     }
 
     #[test]
     fn a_way_comes_with_its_kernels() {
         let of = |names: &[&str]| {
-            let ways = names.iter().map(|name| (*name).to_owned()).collect();
-            let options = Options { rounds: 1, seconds: 1, loads: Vec::new(), ways };
-            super::ways(&options).iter().map(|way| way.id).collect::<Vec<_>>()
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            super::ways(&names).iter().map(|way| way.id).collect::<Vec<_>>()
         };
         assert_eq!(of(&["service-xdp"]), ["kernel", "kernel-xdp", "service-xdp"]);
         assert_eq!(of(&["unmoved", "again"]), ["kernel", "again", "unmoved"]);
-        assert_eq!(of(&[]).len(), WAYS.len());
+        assert_eq!(of(&WAYS.map(|way| way.id)).len(), WAYS.len());
         assert!(of(&["none"]).is_empty());
+    }
+
+    #[test]
+    fn the_whole_plan_has_every_load_and_every_way() {
+        let plan = crate::experiment::plan("whole").unwrap();
+        let values = |axis| plan[EXPERIMENT.id].values::<String>(axis).unwrap();
+        assert_eq!(values("way"), WAYS.map(|way| way.id));
+        assert_eq!(values("load"), [&LOADS.map(|load| load.id)[..], &[IDLE]].concat());
     }
 }

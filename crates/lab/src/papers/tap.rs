@@ -23,20 +23,37 @@
 //! is that of the whole machine, including soft interrupts. The CPU time of only the two programs and the
 //! soft-interrupt threads, which other programs disturb less, is reported too.
 
+use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need};
 use crate::report::{Machine, short};
 use crate::workload::generate::generate;
 use crate::world::World;
 use crate::world::serve::Server;
 use crate::world::wire::{configure, veth};
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use baton_apps::load::{Kind, Outcome};
-use baton_apps::measure::{Median, median};
+use baton_apps::measure::{Cpu, Median, median};
 use baton_apps::signal::Stop;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "tap",
+    title: "Bulk transfer and echo over a TAP device, next to the kernel and the bare device",
+    sources: &[],
+    needs: &[Need::ROOT],
+    axes: &[
+        Axis { name: "load", about: "what the client does" },
+        Axis { name: "far", about: "what stands at the far end" },
+        Axis { name: "offloads", about: "whether segments of up to 64 KB pass unsplit" },
+        Axis { name: Axis::MESSAGES.name, about: "bytes per write and per read of bulk loads, at both ends" },
+    ],
+    command: "baton bench tap",
+    run: |lab, extent| run(lab, extent)?.findings(),
+};
 
 /// The far end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -83,8 +100,7 @@ pub struct LoadSpec {
     pub size: usize,
 }
 
-/// The loads, with the goals for Baton's CPU time and median latency as shares
-/// of the kernel's, without offloads and with them.
+/// The loads.
 const LOADS: [(LoadSpec, &str); 5] = [
     (LoadSpec { kind: Kind::Send, connections: 1, size: 0 }, "bulk receive"),
     (LoadSpec { kind: Kind::Receive, connections: 1, size: 0 }, "bulk send"),
@@ -93,31 +109,19 @@ const LOADS: [(LoadSpec, &str); 5] = [
     (LoadSpec { kind: Kind::Echo, connections: 256, size: 64 }, "echo 64 B, 256 connections"),
 ];
 
-/// Options of the measurement.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Number of runs of each load on each wire.
-    pub rounds: usize,
-    /// Length of one run.
-    pub length: Duration,
-    /// Bytes per write and per read of bulk loads, at both ends.
-    pub message: usize,
-    /// Run only loads whose names contain this.
-    pub only: String,
-}
-
-/// All runs of one load on one wire.
+/// One load on one wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Series {
+pub struct Point {
     /// Segments of up to 64 KB pass whole.
     pub offloads: bool,
     /// The far end.
     pub far: Far,
     /// Name of the load, from the far end's view.
     pub load: String,
-    /// The runs, one per round.
-    pub runs: Vec<Outcome>,
 }
+
+/// All runs of one load on one wire.
+type Series = crate::experiment::Series<Point, Outcome>;
 
 /// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -161,57 +165,59 @@ impl Figure {
     }
 }
 
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} · {}{}", self.load, self.far.name(), if self.offloads { ", offloads" } else { "" })
+    }
+}
+
 /// Runs all loads on all wires.
 ///
 /// # Errors
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
-pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Report> {
-    let wires = wires(world, options.message, stop)?;
-    let background = baton_apps::measure::Cpu::idle_check(Duration::from_millis(500))?;
-    let loads = LOADS.iter().filter(|(_, name)| name.contains(&options.only));
-    let mut series: Vec<Series> = Vec::new();
-    for (_, load) in loads.clone() {
-        let of = |wire: &Wire| Series { offloads: wire.offloads, far: wire.far, load: load.to_string(), runs: vec![] };
-        series.extend(wires.iter().map(of));
-    }
-    for round in 0..options.rounds {
-        for (spec, load) in loads.clone() {
-            for turn in 0..wires.len() {
-                let wire = &wires[(turn + round) % wires.len()];
-                tell(&format!("round {} of {} · {load} · {}", round + 1, options.rounds, wire.name()));
-                let run = measure(world, wire, spec, options, stop)
-                    .with_context(|| format!("{load} over {}", wire.name()))?;
-                let of_this = |s: &&mut Series| s.far == wire.far && s.offloads == wire.offloads && s.load == *load;
-                series.iter_mut().find(of_this).expect("made above").runs.push(run);
-            }
-        }
-    }
-    Ok(Report { machine: Machine::here(background), message: options.message, series })
+pub fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Report> {
+    let names: Vec<String> = extent.values("load")?;
+    ensure!(!names.is_empty(), "no load matches --only; known: {}", LOADS.map(|(_, name)| name).join("; "));
+    let message = *extent.values(Axis::MESSAGES.name)?.first().context("no size of messages")?;
+    let wires = wires(lab, extent, message)?;
+    let background = Cpu::idle_check(Duration::from_millis(500))?;
+    let point = |load: &str, wire: &Wire| Point { offloads: wire.offloads, far: wire.far, load: load.to_owned() };
+    let groups = names.iter().map(|load| wires.iter().map(|wire| point(load, wire)).collect()).collect();
+    let series = lab.alternate(extent.rounds, groups, |point| {
+        let wire = wires.iter().find(|wire| wire.far == point.far && wire.offloads == point.offloads);
+        let (spec, _) = LOADS.iter().find(|(_, name)| *name == point.load).context("an unknown load")?;
+        measure(lab, wire.context("no such wire")?, spec, (message, extent.length()))
+    })?;
+    Ok(Report { machine: Machine::here(background), message, series })
 }
 
-fn measure(world: &World, wire: &Wire, spec: &LoadSpec, options: &Options, stop: &Stop) -> anyhow::Result<Outcome> {
-    if stop.requested() {
-        bail!("interrupted");
-    }
-    let arguments = [
+fn measure(
+    lab: &Lab<'_>,
+    wire: &Wire,
+    spec: &LoadSpec,
+    (message, length): (usize, Duration),
+) -> anyhow::Result<Outcome> {
+    let mut arguments = vec![
         format!("--connections={}", spec.connections),
-        format!("--size={}", if spec.size == 0 { options.message } else { spec.size }),
-        format!("--seconds={}", options.length.as_secs_f64()),
-        format!("--warmup={}", (options.length / 4).as_secs_f64()),
+        format!("--size={}", if spec.size == 0 { message } else { spec.size }),
+        format!("--seconds={}", length.as_secs_f64()),
+        format!("--warmup={}", (length / 4).as_secs_f64()),
         format!("--peer-pid={}", wire.server.pid()),
     ];
-    // The bare device does not send the ramp.
-    let unchecked = (wire.far == Far::Bare).then(|| "--unchecked".to_owned());
-    let arguments: Vec<String> = arguments.into_iter().chain(unchecked).collect();
-    generate(world, wire.addr, spec.kind, &arguments, stop)
+    if wire.far == Far::Bare {
+        // The bare device does not send the ramp.
+        arguments.push("--unchecked".to_owned());
+    }
+    generate(lab.world()?, wire.addr, spec.kind, &arguments, lab.stop())
 }
 
-fn wires(world: &World, message: usize, stop: &Stop) -> anyhow::Result<Vec<Wire>> {
+fn wires(lab: &Lab<'_>, extent: &Extent, message: usize) -> anyhow::Result<Vec<Wire>> {
+    let (world, fars) = (lab.world()?, extent.values::<Far>("far")?);
     let mut wires = Vec::new();
-    for (offloads, subnet) in [(false, 10), (true, 20)] {
-        let fars = Far::ALL.into_iter().filter(|far| !(offloads && *far == Far::KernelGro));
-        for (far, subnet) in fars.zip(subnet..) {
-            wires.push(Wire::new(world, far, (offloads, message), subnet, stop)?);
+    for offloads in extent.values("offloads")? {
+        let fars = fars.iter().filter(|far| !(offloads && **far == Far::KernelGro));
+        for (far, subnet) in fars.zip(if offloads { 20 } else { 10 }..) {
+            wires.push(Wire::new(world, *far, (offloads, message), subnet, lab.stop())?);
         }
     }
     Ok(wires)
@@ -259,22 +265,20 @@ impl Wire {
         configure(&world.client, &device, &cidr(1))?;
         Ok(Wire { far, offloads, addr, server })
     }
-
-    fn name(&self) -> String {
-        format!("{}{}", self.far.name(), if self.offloads { ", offloads" } else { "" })
-    }
 }
 
 impl Report {
     fn find(&self, offloads: bool, load: &str, far: Far) -> Option<&Series> {
-        self.series.iter().find(|s| s.offloads == offloads && s.load == load && s.far == far)
+        self.series
+            .iter()
+            .find(|Series { point, .. }| point.offloads == offloads && point.load == load && point.far == far)
     }
 
     /// Loads and offloads in the order measured.
     fn groups(&self) -> Vec<(bool, &str)> {
         let mut groups: Vec<(bool, &str)> = Vec::new();
         for series in &self.series {
-            let group = (series.offloads, series.load.as_str());
+            let group = (series.point.offloads, series.point.load.as_str());
             if !groups.contains(&group) {
                 groups.push(group);
             }
@@ -297,13 +301,13 @@ impl Report {
                     out,
                     "  {:<32}{:>13}{:>25}{:>8}{:>25}{:>8}{:>12}{:>8}",
                     format!("{}, {}", far.name(), far.wire()),
-                    series.rate(),
-                    series.text(Figure::Machine),
-                    series.ratio(kernel, Figure::Machine),
-                    series.text(Figure::Tasks),
-                    series.ratio(kernel, Figure::Tasks),
-                    series.text(Figure::Median),
-                    series.ratio(kernel, Figure::Median),
+                    rate(series),
+                    text(series, Figure::Machine),
+                    ratio(series, kernel, Figure::Machine),
+                    text(series, Figure::Tasks),
+                    ratio(series, kernel, Figure::Tasks),
+                    text(series, Figure::Median),
+                    ratio(series, kernel, Figure::Median),
                 );
             }
         }
@@ -317,17 +321,17 @@ impl Report {
         out
     }
 
-    /// Writes `tap.json`, and for every load and figure a table of all runs in
-    /// the form of alternated rounds.
+    /// The results in every form.
     ///
     /// # Errors
-    /// If a file cannot be written.
-    pub fn write_raw(&self, directory: &Path) -> anyhow::Result<()> {
-        let write = |name: String, text: String| {
-            let path = directory.join(name);
-            std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
-        };
-        write("tap.json".to_owned(), serde_json::to_string_pretty(self)?)?;
+    /// If they have no form in JSON.
+    pub fn findings(&self) -> anyhow::Result<Findings> {
+        Ok(Findings { files: self.rounds(), ..Findings::new(self, self.table(), Vec::new())? })
+    }
+
+    /// For every load and figure a table of all runs in the form of alternated rounds.
+    fn rounds(&self) -> Vec<(String, String)> {
+        let mut files = Vec::new();
         for (offloads, load) in self.groups() {
             for (figure, what) in
                 [(Figure::Machine, "machine-cpu"), (Figure::Tasks, "programs-cpu"), (Figure::Median, "p50")]
@@ -347,44 +351,54 @@ impl Report {
                     } else {
                         ["-a-byte", "-a-request"][usize::from(load.starts_with("echo"))]
                     };
-                    write(format!("tap-{}{load}-{what}{per}.csv", if offloads { "offloads-" } else { "" }), csv)?;
+                    files.push((format!("tap-{}{load}-{what}{per}.csv", if offloads { "offloads-" } else { "" }), csv));
                 }
             }
         }
-        Ok(())
+        files
     }
 }
 
-impl Series {
-    fn values(&self, figure: Figure) -> Vec<f64> {
-        self.runs.iter().filter_map(|run| figure.of(run)).collect()
-    }
+fn values(series: &Series, figure: Figure) -> Vec<f64> {
+    series.values(|run| figure.of(run))
+}
 
-    fn rate(&self) -> String {
-        let per_second = |count: fn(&Outcome) -> u64| {
-            median(&self.runs.iter().map(|run| count(run) as f64 / run.seconds).collect::<Vec<_>>())
-                .map_or(0.0, |m| m.median)
-        };
-        match per_second(|run| run.requests) {
-            0.0 => format!("{} Gb/s", short(per_second(|run| run.bytes) * 8e-9)),
-            requests => format!("{}k /s", short(requests / 1e3)),
+fn rate(series: &Series) -> String {
+    let per_second = |count: fn(&Outcome) -> u64| {
+        median(&series.values(|run| Some(count(run) as f64 / run.seconds))).map_or(0.0, |m| m.median)
+    };
+    match per_second(|run| run.requests) {
+        0.0 => format!("{} Gb/s", short(per_second(|run| run.bytes) * 8e-9)),
+        requests => format!("{}k /s", short(requests / 1e3)),
+    }
+}
+
+fn text(series: &Series, figure: Figure) -> String {
+    let Some(Median { median, min, max }) = median(&values(series, figure)) else { return String::new() };
+    let (scale, unit) = match figure {
+        Figure::Median => return format!("{} µs", short(median / 1e3)),
+        // Nanoseconds per byte equal seconds per gigabyte.
+        _ if series.point.load.starts_with("bulk") => (1.0, "s/GB"),
+        _ => (1e-3, "µs"),
+    };
+    format!("{} ({}–{}) {unit}", short(median * scale), short(min * scale), short(max * scale))
+}
+
+fn ratio(series: &Series, base: &Series, figure: Figure) -> String {
+    median(&series.ratios(base, |run| figure.of(run))).map_or(String::new(), |m| format!("{:.2}×", m.median))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plans_name_known_loads_and_far_ends() {
+        for (name, _) in crate::experiment::PLANS {
+            let extent = &crate::experiment::plan(name).unwrap()[EXPERIMENT.id];
+            let loads = extent.values::<String>("load").unwrap();
+            assert!(loads.iter().all(|load| LOADS.iter().any(|(_, known)| known == load)), "{name}: {loads:?}");
+            assert!(extent.values::<Far>("far").is_ok(), "{name}");
         }
-    }
-
-    fn text(&self, figure: Figure) -> String {
-        let Some(Median { median, min, max }) = median(&self.values(figure)) else { return String::new() };
-        let (scale, unit) = match figure {
-            Figure::Median => return format!("{} µs", short(median / 1e3)),
-            // Nanoseconds per byte equal seconds per gigabyte.
-            _ if self.load.starts_with("bulk") => (1.0, "s/GB"),
-            _ => (1e-3, "µs"),
-        };
-        format!("{} ({}–{}) {unit}", short(median * scale), short(min * scale), short(max * scale))
-    }
-
-    fn ratio(&self, base: &Series, figure: Figure) -> String {
-        let ratios: Vec<f64> =
-            self.values(figure).iter().zip(base.values(figure)).map(|(value, base)| value / base).collect();
-        median(&ratios).map_or(String::new(), |m| format!("{:.2}×", m.median))
     }
 }

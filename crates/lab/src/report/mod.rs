@@ -7,6 +7,7 @@
 
 pub mod bump;
 pub mod capture;
+pub mod claim;
 pub mod html;
 pub mod lines;
 mod machine;

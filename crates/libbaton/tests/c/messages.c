@@ -16,7 +16,7 @@
 static baton *ends[2];
 static uint64_t now_ns = 1000000;
 static int peer = -1;
-/* What the peer sends while the other end waits. */
+/* The message that the peer sends while the other end waits. */
 static const char *later;
 
 static int step(void *arg, uint64_t until_ns)

@@ -33,7 +33,7 @@ fn turns_until(line: &mut Line, world: &mut World<'_>, what: &str, mut done: imp
     }
 }
 
-/// What both kernels know of their connections, wires and neighbours.
+/// Both kernels' tables of connections, wires and neighbours, as text.
 fn state(world: &World<'_>) -> String {
     let mut text = String::new();
     for (name, side) in [("ours", &world.wire.ours), ("the peer", &world.wire.peer)] {
@@ -227,7 +227,7 @@ fn hurry(world: &World<'_>) {
     }
 }
 
-/// What our kernel knows of the peer.
+/// Our kernel's neighbour entry of the peer, as text.
 fn neighbour(world: &World<'_>, ipv6: bool) -> String {
     let [_, there] = Wire::addresses(ipv6);
     run(world.wire.ours.command("ip").args(["neigh", "show", &there.to_string(), "dev", "wire"]))

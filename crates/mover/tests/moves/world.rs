@@ -21,7 +21,7 @@ const CHUNK: usize = 30_000;
 /// The length of a request and of its answer, in bytes.
 const REQUEST: u64 = 100;
 
-/// What the connection carries.
+/// Traffic of the connection while it moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Load {
     Idle,

@@ -1,6 +1,6 @@
 //! Reads of a TAP device through io_uring, to compare with `read(2)`.
 //!
-//! What this upholds: buffers given to the kernel outlive the batch of reads, which
+//! This module upholds: buffers given to the kernel outlive the batch of reads, which
 //! is waited for before they are touched again; registered ones outlive the ring.
 #![allow(unsafe_code)]
 

@@ -134,7 +134,7 @@ impl PacketPort {
         &self.interface
     }
 
-    /// What became of frames.
+    /// Counts of frames by fate.
     pub fn counters(&mut self) -> PacketCounters {
         // A broken socket has nothing more to count.
         let drops = sys_packet::take_drops(self.fd.as_fd()).unwrap_or(0);

@@ -6,7 +6,7 @@
 //!            status 0: the kernel's; TP_STATUS_USER: ours, until we write 0
 //! ```
 //!
-//! What this upholds: a slot's bytes are borrowed only while its status says that it is
+//! This module upholds: a slot's bytes are borrowed only while its status says that it is
 //! ours, which is looked at with acquire order before, and each slot is given back, with
 //! release order, through `&mut self`, so that no borrow is left. Offsets are checked
 //! against the slot.

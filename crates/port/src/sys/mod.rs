@@ -1,6 +1,6 @@
 //! System calls, each behind a safe function.
 //!
-//! What this room upholds: every pointer that is passed to the kernel comes from
+//! This room upholds: every pointer that is passed to the kernel comes from
 //! a reference (or, for payload parts, from a caller who vouches for it) that
 //! outlives the call, with its true length; every structure that is passed is
 //! fully initialised; every returned descriptor is owned at once.

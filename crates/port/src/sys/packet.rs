@@ -1,6 +1,6 @@
 //! Packet sockets: the system calls beneath `packet`.
 //!
-//! What is upheld: addresses and structures that the kernel reads or fills are this module's own,
+//! This module upholds: addresses and structures that the kernel reads or fills are its own,
 //! live during the call, are passed with their true length, and are integers only, for which any
 //! bits are a value; descriptors are owned at once.
 

@@ -1,4 +1,4 @@
-//! What an interface's driver can do with XDP, according to the kernel (Linux 6.3 and later;
+//! Abilities of an interface's driver with XDP, according to the kernel (Linux 6.3 and later;
 //! generic netlink family `netdev`, Documentation/netlink/specs/netdev.yaml). Asking changes
 //! nothing on the interface.
 
@@ -6,7 +6,7 @@ use std::io;
 
 use crate::sys::netlink::ask;
 
-/// What a driver can do.
+/// Abilities of a driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DriverFeatures {
     /// It runs XDP programs and follows their redirects: no generic hook needed.

@@ -183,7 +183,7 @@ impl XdpPort {
         &self.interface
     }
 
-    /// What became of frames so far.
+    /// Counts of frames by fate so far.
     ///
     /// # Errors
     /// [`PortError`] if the kernel cannot be asked.

@@ -110,7 +110,7 @@ impl Program {
         Ok(self.addresses.insert(bytes, 1, 0)?)
     }
 
-    /// What became of frames so far.
+    /// Counts of frames by fate so far.
     ///
     /// # Errors
     /// As the kernel's.

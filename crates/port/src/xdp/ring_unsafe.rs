@@ -7,7 +7,7 @@
 //!   completion   kernel -> port     chunks that have been sent   (addresses)
 //! ```
 //!
-//! What this upholds: each ring has one producer and one consumer, of which the
+//! This module upholds: each ring has one producer and one consumer, of which the
 //! kernel is one. Entries in `consumer..producer` (counts modulo 2³²) belong to the
 //! consumer, the others to the producer. The side here moves only its own count,
 //! with release after it is done with the entries, and reads the kernel's with

@@ -6,7 +6,7 @@
 //!   | chunk | chunk | ...               | unit: chunks of the longest frame  | ...
 //! ```
 //!
-//! What this upholds: a receive chunk belongs to the kernel from when it is put
+//! This module upholds: a receive chunk belongs to the kernel from when it is put
 //! into the fill ring until it comes out of the receive ring, and to the port
 //! otherwise; a transmit unit belongs to the port from when it is taken from the
 //! free list until its frame is put into the transmit ring. The callers in

@@ -55,7 +55,7 @@ fn put_checksum(bytes: &mut [u8], at: usize, sum: u32) {
     bytes[at..at + 2].copy_from_slice(&(!(sum as u16)).to_be_bytes());
 }
 
-/// What arrived on the TCP connection.
+/// Contents and faults of the segments that arrived on the TCP connection.
 #[derive(Default)]
 pub struct TcpSeen {
     pub bytes: Vec<u8>,

@@ -2,6 +2,7 @@
 
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::tuning::EngineTuning;
+use baton_ipc::order::RunAs;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
@@ -36,7 +37,7 @@ pub struct Config {
     /// channel.
     pub engine: Vec<OsString>,
     /// The user and group that an engine switches to; `None` keeps the broker's.
-    pub engine_user: Option<(u32, u32)>,
+    pub engine_user: Option<RunAs>,
     /// The choices that engines follow. An engine inside a program has a number of
     /// connections of its own.
     pub tuning: EngineTuning,

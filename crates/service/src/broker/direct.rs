@@ -95,7 +95,7 @@ impl Broker {
         let mut channel = Channel::new(ours);
         let tap = port.device().map(|(tap, _)| tap);
         let tuning = EngineTuning { connections: slot.ledger.ledger().len(), ..config.tuning };
-        let start = EngineStart { tuning, base: *base, user: None, link, xdp: None };
+        let start = EngineStart { tuning, base: *base, run_as: None, link, xdp: None };
         slot.send_start(&mut channel, tap, &start).map_err(failed)?;
         program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
         slot.engine = Some(Process::in_program(channel, link.mtu));

@@ -12,7 +12,7 @@ use baton_engine::tuning::EngineTuning;
 use baton_ipc::begin::Begin;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Reply, Sizes};
-use baton_ipc::order::Order;
+use baton_ipc::order::{Order, RunAs};
 use baton_ipc::record::{self, Record};
 use baton_journal::{Kind, Level};
 use baton_kernel::hops::Link;
@@ -130,7 +130,7 @@ pub(super) struct EngineStart {
     /// The engine's time 0, in nanoseconds of `CLOCK_MONOTONIC`.
     pub base: u64,
     /// The user and group that its process becomes, if it is to change them.
-    pub user: Option<(u32, u32)>,
+    pub run_as: Option<RunAs>,
     pub link: Link,
     /// Whether AF_XDP runs in the driver; `None` for a TAP device.
     pub xdp: Option<bool>,
@@ -259,7 +259,7 @@ impl EngineSlot {
         checkpoints.keep(record::engine(self.at), &Record::Engine { interface: self.name.clone() }, &[&pidfd]);
         let mut channel = Channel::new(ours);
         let tap = tap.map(|(tap, _)| tap);
-        let start = EngineStart { tuning: config.tuning, base, user: config.engine_user, link, xdp };
+        let start = EngineStart { tuning: config.tuning, base, run_as: config.engine_user, link, xdp };
         self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
@@ -268,11 +268,11 @@ impl EngineSlot {
 
     /// Tells an engine how to start.
     pub fn send_start(&self, channel: &mut Channel, tap: Option<&Tap>, start: &EngineStart) -> io::Result<()> {
-        let EngineStart { tuning, base, user, link, xdp } = *start;
+        let EngineStart { tuning, base, run_as, link, xdp } = *start;
         tuning.check().map_err(io::Error::other)?;
         let begin = Begin { mtu: link.mtu.min(u16::MAX.into()) as u16, mac: link.mac, base, tuning };
         let device = tap.map_or(self.name.as_str(), Tap::name).to_owned();
-        let start = Order::Start { device, xdp, begin, user };
+        let start = Order::Start { device, xdp, begin, run_as };
         let fds = [Some(self.ledger.as_fd()), tap.map(AsFd::as_fd)].into_iter().flatten();
         let fds = fds.map(|fd| fd.try_clone_to_owned()).collect::<io::Result<_>>()?;
         channel.send(start.to_bytes(), fds)

@@ -7,6 +7,7 @@ pub mod kernels;
 
 use baton_client::{Place, Service, Stream};
 use baton_ipc::channel::Channel;
+use baton_ipc::order::RunAs;
 use baton_ipc::placement::Placement;
 use baton_kernel::steer::Kind;
 use baton_port::link;
@@ -121,7 +122,7 @@ pub(crate) use processes;
 fn config(socket: &Path) -> Config {
     let interface = Interface { name: "wire".into(), kind: Kind::Tc };
     let mut config = Config::new(socket.to_owned(), vec![interface], engine_command());
-    config.engine_user = Some((65_534, 65_534));
+    config.engine_user = Some(RunAs { uid: 65_534, gid: 65_534 });
     config
 }
 

@@ -41,11 +41,11 @@ fn default_jobs() -> usize {
 }
 
 thread_local! {
-    /// What the last panic on this thread said: it is printed with its seed.
+    /// The message of the last panic on this thread: it is printed with its seed.
     static PANIC: Cell<String> = const { Cell::new(String::new()) };
 }
 
-/// What all worlds together came to.
+/// Results of all worlds together.
 #[derive(Default)]
 struct Total {
     worlds: u64,

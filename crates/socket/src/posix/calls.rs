@@ -1,7 +1,8 @@
 //! The calls that create, name, connect and close sockets.
 
+use super::Fd;
 use super::socket::{self, Listening, Socket, State};
-use super::table::{Entry, Fd};
+use super::table::Entry;
 use super::{ANSWER_TURNS, Answer, Errno, Posix, refuse};
 use baton_engine::region::Identity;
 use baton_tcp::time::Duration;

@@ -19,15 +19,16 @@
 
 mod calls;
 mod epoll;
+mod epoll_calls;
 mod more;
 mod options;
 mod socket;
+mod socket_options;
 mod table;
 mod transfer;
 mod wire;
 
 pub use calls::Side;
-pub use table::Fd;
 
 use crate::host::{Host, HostConfig};
 use baton_consumer::consumer::{Conn, SocketEvent};
@@ -42,6 +43,9 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use table::{Entry, Table};
 use wire::Wire;
+
+/// A descriptor of one engine. The kernel does not know it.
+pub type Fd = i32;
 
 /// Most turns of the engine in one [`Posix::drive`].
 const TURNS: usize = 32;

@@ -3,8 +3,8 @@
 //! They are in the ring, but the engine is not told of them until they fill a segment, something is
 //! sent without `MSG_MORE`, `TCP_NODELAY` is set or `TCP_CORK` cleared, or a time limit expires.
 
+use super::Fd;
 use super::Posix;
-use super::table::Fd;
 use baton_consumer::consumer::Conn;
 use baton_tcp::time::{Duration, Instant};
 use std::io;

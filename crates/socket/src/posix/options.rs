@@ -1,15 +1,13 @@
 //! `getsockopt(2)` and `setsockopt(2)`, with values in the layout of the C types.
 
 use super::socket::{Socket, State};
-use super::table::Fd;
-use super::{Answer, Posix, refuse};
+use super::{Answer, Fd, Posix, refuse};
 use crate::host::OURS;
 use baton_consumer::buffers::Share;
 use baton_consumer::consumer::Conn;
-use baton_engine::options::{self as bits, IpFields};
 use baton_engine::tce::{TCP_INFO_BYTES, tcp_info_bytes};
 use baton_tcp::info::Info;
-use baton_tcp::options::{KeepAlive, SocketOption};
+use baton_tcp::options::SocketOption;
 use baton_tcp::time::Duration;
 use libc::c_int;
 
@@ -18,101 +16,6 @@ const MAXSEG: std::ops::RangeInclusive<c_int> = 88..=32_767;
 
 /// Size of a `TCP_CONGESTION` name in bytes.
 const NAME_BYTES: usize = 16;
-
-/// Options that the socket has to remember.
-#[derive(Clone)]
-pub(super) struct Options {
-    pub reuse_address: bool,
-    pub v6only: bool,
-    pub nodelay: bool,
-    pub cork: bool,
-    pub quickack: bool,
-    pub keepalive: bool,
-    pub probing: KeepAlive,
-    pub user_timeout: Duration,
-    /// `SO_LINGER`, in seconds.
-    pub linger: Option<u32>,
-    /// `TCP_LINGER2`, in seconds; `None` for the host's value.
-    pub linger2: Option<u32>,
-    /// IP header fields from `IP_TOS`, `IP_TTL` and `IP_MTU_DISCOVER`.
-    pub ip: IpFields,
-    /// `IP_MTU_DISCOVER` as it was set.
-    pub mtu_discover: c_int,
-    /// `TCP_MAXSEG` in bytes; 0 for the path's value.
-    pub most_mss: u16,
-    /// `TCP_NOTSENT_LOWAT` in bytes.
-    pub notsent_low: u32,
-    /// `TCP_INQ`: each `recvmsg` reports the number of bytes left to read.
-    pub inq: bool,
-    pub send_share: Share,
-    pub receive_share: Share,
-    /// `SO_RCVTIMEO`; 0 for none.
-    pub receive_timeout: Duration,
-    pub send_timeout: Duration,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            reuse_address: false,
-            v6only: false,
-            nodelay: false,
-            cork: false,
-            quickack: true,
-            keepalive: false,
-            probing: KeepAlive::default(),
-            user_timeout: Duration::ZERO,
-            linger: None,
-            linger2: None,
-            ip: IpFields::default(),
-            mtu_discover: libc::IP_PMTUDISC_WANT,
-            most_mss: 0,
-            notsent_low: u32::MAX,
-            inq: false,
-            send_share: Share::default(),
-            receive_share: Share::default(),
-            receive_timeout: Duration::ZERO,
-            send_timeout: Duration::ZERO,
-        }
-    }
-}
-
-impl Options {
-    /// Returns the option bits that a connection starts with.
-    pub fn bits(&self) -> u64 {
-        let nodelay = if self.nodelay { bits::NODELAY } else { 0 };
-        self.ip.bits() | bits::most_mss(self.most_mss) | nodelay | if self.keepalive { bits::KEEPALIVE } else { 0 }
-    }
-
-    /// Returns the options that an accepted socket inherits from its listener: all of them, as in
-    /// Linux.
-    pub fn inherited(&self) -> Options {
-        self.clone()
-    }
-
-    fn keepalive(&self) -> SocketOption {
-        SocketOption::KeepAlive(self.keepalive.then_some(self.probing))
-    }
-
-    /// Returns the options that have no option bit.
-    fn beyond_bits(&self) -> Vec<SocketOption> {
-        let usual = Options::default();
-        let mut list = Vec::new();
-        if self.keepalive && self.probing != usual.probing {
-            list.push(self.keepalive());
-        }
-        if self.cork {
-            list.push(SocketOption::Cork(true));
-        }
-        if self.user_timeout != usual.user_timeout {
-            list.push(SocketOption::UserTimeout(Some(self.user_timeout)));
-        }
-        if let Some(seconds) = self.linger2 {
-            list.push(SocketOption::Linger2(Some(Duration::from_secs(seconds.into()))));
-        }
-        list
-    }
-}
 
 impl Posix {
     /// Applies the options that were set before the connection existed.
@@ -149,7 +52,7 @@ impl Posix {
             libc::SOL_SOCKET => self.set_socket_option(fd, name, value),
             libc::IPPROTO_TCP => self.set_tcp_option(fd, name, value),
             libc::IPPROTO_IP if name == libc::IP_MTU_DISCOVER => self.set_mtu_discover(fd, value),
-            libc::IPPROTO_IP => self.set_ip_option(fd, name, value, (libc::IP_TOS, libc::IP_TTL)),
+            libc::IPPROTO_IP => self.set_ip_option(fd, name, value, libc::IP_TOS, libc::IP_TTL),
             libc::IPPROTO_IPV6 if name == libc::IPV6_V6ONLY => {
                 let on = int(value)? != 0;
                 let socket = self.table.socket_mut(fd)?;
@@ -160,7 +63,7 @@ impl Posix {
                 Ok(())
             }
             libc::IPPROTO_IPV6 if self.table.socket(fd)?.v6 => {
-                self.set_ip_option(fd, name, value, (libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS))
+                self.set_ip_option(fd, name, value, libc::IPV6_TCLASS, libc::IPV6_UNICAST_HOPS)
             }
             _ => refuse(libc::ENOPROTOOPT),
         }
@@ -283,7 +186,7 @@ impl Posix {
     }
 
     /// Sets the traffic class or time to live. The option names depend on the IP version.
-    fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], (class, ttl): (c_int, c_int)) -> Answer<()> {
+    fn set_ip_option(&mut self, fd: Fd, name: c_int, value: &[u8], class: c_int, ttl: c_int) -> Answer<()> {
         // A single byte is accepted for these, as in Linux.
         let number = match value {
             [byte] => c_int::from(*byte),

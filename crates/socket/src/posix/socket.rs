@@ -1,9 +1,8 @@
 //! One socket: its state, its current events, and changes of them.
 
-use super::options::Options;
-use super::table::Fd;
+use super::socket_options::Options;
 use super::wire::Wire;
-use super::{Answer, Errno};
+use super::{Answer, Errno, Fd};
 use crate::host::Host;
 use baton_consumer::consumer::{Attempt, Conn, Listener};
 use baton_consumer::stream::Stream;

@@ -2,12 +2,9 @@
 
 use super::epoll::Epoll;
 use super::socket::Socket;
-use super::{Answer, Errno, refuse};
+use super::{Answer, Errno, Fd, refuse};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// A descriptor of one engine. The kernel does not know it.
-pub type Fd = i32;
 
 /// Lowest number given out: programs take lower numbers for standard streams.
 const FIRST: Fd = 3;

@@ -1,7 +1,8 @@
 //! Sending and receiving.
 
+use super::Fd;
 use super::socket::State;
-use super::table::{Entry, Fd};
+use super::table::Entry;
 use super::wire::Wire;
 use super::{Answer, Errno, Posix, refuse};
 use crate::host::Host;

@@ -18,7 +18,7 @@ const MAX_DISTANCE: u64 = 1 << 20;
 /// No number of acknowledged bytes buys a segment now.
 const NEVER: u32 = u32::MAX;
 
-/// What outlives an epoch.
+/// The part of CUBIC's state that outlives an epoch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Memory {
     /// Window before the last reduction, bytes, lowered by fast convergence.

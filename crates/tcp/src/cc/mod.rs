@@ -65,7 +65,7 @@ pub(crate) struct Acked {
     pub after_timeout: bool,
 }
 
-/// What only one of the two phases of growth needs.
+/// State that only one of the two phases of growth needs.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     SlowStart(HyStart),

@@ -92,7 +92,7 @@ impl Sender {
         let rtt = now.since(sent_at);
         self.rtt.sample(now, rtt, share_of_flight(newly_acked, flight));
         self.rack.on_plain(now, sent_at, a.ack);
-        self.grow(now, a, (newly_acked, newly_acked), Some(rtt), false);
+        self.grow(now, a, newly_acked, newly_acked, Some(rtt), false);
         // RFC 6298 §5.3: an ACK of new data restarts the timer.
         self.rto_base = now;
         self.arm(now);
@@ -107,7 +107,8 @@ impl Sender {
         &mut self,
         now: Instant,
         a: &AckInput<'_>,
-        (bytes, whole): (u32, u32),
+        bytes: u32,
+        whole: u32,
         rtt: Option<Duration>,
         after_timeout: bool,
     ) {

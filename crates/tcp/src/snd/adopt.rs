@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::time::{Duration, Instant};
 use baton_wire::seq::{Seq, Window};
 
-/// What a sender is made from. Sizes are bytes.
+/// Initial values of a sender. Sizes are bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seed {
     pub snd_una: Seq,

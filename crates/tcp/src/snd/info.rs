@@ -38,7 +38,7 @@ pub struct SenderInfo {
     pub retransmits: u8,
     /// Segments sent again since the connection began, modulo 2^32.
     pub total_retransmits: u32,
-    /// What it is in the course of.
+    /// The phase of loss recovery.
     pub phase: Phase,
     /// Something was found missing, or duplicate, and nothing was concluded from it yet.
     pub disordered: bool,

@@ -62,7 +62,7 @@ use rack::Rack;
 use recovery::Episode;
 use rtt::Rtt;
 
-/// What the sender needs to know of a received segment, or run, with ACK set whose
+/// The facts that the sender needs of a received segment, or run, with ACK set whose
 /// acknowledgment number lies at or before `snd_nxt` (RFC 9293 §3.10.7.4).
 #[derive(Clone, Copy, Debug)]
 pub struct AckInput<'a> {
@@ -72,7 +72,7 @@ pub struct AckInput<'a> {
     pub sack: &'a SackBlocks,
     /// TSecr, if timestamps are in use and it is valid (RFC 7323 §3.2).
     pub ts_ecr: Option<u32>,
-    /// What our TSval clock, offset included, shows at `now`.
+    /// Our TSval clock, offset included, at `now`.
     pub ts_now: u32,
     /// ECE was set and ECN is in use (RFC 3168 §6.1.2).
     pub ece: bool,
@@ -102,7 +102,7 @@ pub struct AckOutcome {
     pub undone: bool,
 }
 
-/// What a deadline was for.
+/// The purpose of a deadline that passed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expired {
     /// Nothing was due.
@@ -124,7 +124,7 @@ pub enum Expired {
     Idle,
 }
 
-/// What the sender is in the course of.
+/// A phase of the sender's loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Phase {
     /// Nothing lost.
@@ -162,14 +162,14 @@ enum Probe {
     RepeatSent,
 }
 
-/// What is in flight.
+/// The data in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Data {
     /// The SYN, which is not yet acknowledged.
     Handshake,
     /// Before `recover`, what another stack sent, nobody knows when.
     Inherited,
-    /// What we sent.
+    /// Bytes that this stack sent.
     Ours,
 }
 
@@ -347,7 +347,7 @@ impl Sender {
         self.retransmits
     }
 
-    /// What it is in the course of.
+    /// The current phase of loss recovery.
     pub fn phase(&self) -> Phase {
         self.phase
     }

@@ -206,11 +206,11 @@ impl Sender {
             Phase::Open if out.undone => {}
             Phase::Open if tally.left.is_some_and(|left| left != Phase::Loss) => {
                 let beyond = (self.snd_una.0.wrapping_sub(self.recover.0)).min(tally.newly_acked);
-                self.grow(now, a, (beyond, tally.newly_acked), rtt, false);
+                self.grow(now, a, beyond, tally.newly_acked, rtt, false);
             }
             Phase::Open | Phase::Loss if tally.newly_acked > 0 => {
                 let after_timeout = self.phase == Phase::Loss || tally.left == Some(Phase::Loss);
-                self.grow(now, a, (tally.newly_acked, tally.newly_acked), rtt, after_timeout);
+                self.grow(now, a, tally.newly_acked, tally.newly_acked, rtt, after_timeout);
             }
             Phase::Open | Phase::Loss => {}
         }

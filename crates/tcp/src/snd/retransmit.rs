@@ -1,4 +1,4 @@
-//! What is to be sent again, as far as the window allows.
+//! Retransmission of lost bytes, as far as the window allows.
 
 use super::flight::{LOST, RETRANSMITTED, SACKED};
 use super::{Data, Phase, Probe, Sender};

@@ -30,7 +30,7 @@ impl Rng {
     }
 }
 
-/// What the path does; probabilities in 1/1000.
+/// Delay and faults of the path; probabilities in 1/1000.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     pub delay: Duration,
@@ -71,18 +71,18 @@ pub struct World {
     events: BTreeMap<Reverse<(u64, u64)>, Event>,
     event_id: u64,
     link_free: u64,
-    // The Streamer.
+    // State of the sending Streamer.
     first: Seq,
     stream_end: Seq,
     streamer_nxt: Seq,
-    // The receiver.
+    // State of the receiver at the peer.
     rcv_nxt: Seq,
     out_of_order: Vec<(Seq, Seq)>,
     ts_recent: u32,
     last_ack_sent: Seq,
     unacked_segments: u32,
     delack_at: Option<u64>,
-    // What is counted.
+    // Counters.
     pub rtos: u32,
     pub probes: u32,
     pub undone: u32,

@@ -141,7 +141,7 @@ fn a_lost_retransmission_is_found_by_time() {
     assert_eq!(rig.repeats(), [(0, 1)]);
     let limit = rig.limit();
     rig.at(101).send(10, limit.max(11));
-    // What was sent after the repeat arrives, the repeat does not.
+    // The segments sent after the repeat arrive, the repeat does not.
     rig.at(210).sack(0, &[(10, 11), (1, 10)]);
     assert_eq!(rig.repeats(), [(0, 1)]);
     assert_eq!(rig.s.retransmits(), 0);

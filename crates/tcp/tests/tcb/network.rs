@@ -1,4 +1,4 @@
-//! What the network says: ICMP errors, path MTU, congestion marks, urgent data.
+//! Signals of the network: ICMP errors, path MTU, congestion marks, urgent data.
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};

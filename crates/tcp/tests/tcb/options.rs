@@ -1,4 +1,4 @@
-//! What a consumer may ask for: Nagle, cork, keepalive, user timeout, quick ACKs.
+//! Options of a consumer: Nagle, cork, keepalive, user timeout, quick ACKs.
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Notice};

@@ -12,7 +12,7 @@ use baton_wire::seq::Seq;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What the wire does to a segment, in percent.
+/// Faults of the wire, each in percent of segments.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faults {
     loss: u64,

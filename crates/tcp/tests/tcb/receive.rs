@@ -196,7 +196,7 @@ fn a_buffer_too_small_takes_what_fits() {
     assert_eq!(rig.take()[0], place(1, 300, 300, 100, true));
     rig.call(|t, cx, out| t.on_posted(cx, RCV + 1_200, out));
     assert_eq!(rig.take()[..2], [place(1, 400, 400, 600, false), place(2, 1_000, 0, 200, true)]);
-    // What is left at the end is given up.
+    // The payload that is parked at the end is given up.
     rig.call(|t, cx, out| t.abort(cx, out));
     assert!(rig.take().contains(&Command::Drop { park: ParkId(2) }));
 }

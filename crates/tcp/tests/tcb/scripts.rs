@@ -1,4 +1,4 @@
-//! What scripts of other stacks' tests found, each named after what was wrong.
+//! Faults that scripts of other stacks' tests found; each test is named after what was wrong.
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
@@ -215,6 +215,6 @@ fn a_partial_duplicate_above_rcv_nxt_is_told_of() {
     // And where the hole before it is filled.
     assert_eq!(sacks(rig.arrive_as(&data(RCV, 150), placed(100, 500))), [[(100, 150)]]);
     rig.take();
-    // What is new is no duplicate.
+    // New data is no duplicate.
     assert_eq!(sacks(rig.placed(&data(RCV + 600, 100), RCV + 500)), [[(600, 700)]]);
 }

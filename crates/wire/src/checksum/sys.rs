@@ -1,6 +1,6 @@
 //! The room of the checksum kernels' `unsafe`.
 //!
-//! What is upheld here:
+//! This module upholds:
 //!
 //! * a kernel touches exactly `len` bytes at `src` (reads) and at `dst` (writes),
 //!   with unaligned or masked accesses, so no alignment is asked for;

@@ -51,13 +51,13 @@ pub enum TcpOption<'a> {
     Unknown {
         /// The option's kind (IANA, TCP parameters).
         kind: u8,
-        /// What follows its length byte.
+        /// The bytes after its length byte.
         data: &'a [u8],
     },
 }
 
 /// The list breaks off: an option's length is below 2 or passes the end of the
-/// header. What came before it holds.
+/// header. The options before it hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the TCP option of kind {kind} has an impossible length")]
 pub struct BrokenOption {

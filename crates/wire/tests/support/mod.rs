@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// A frame, as much as was captured of it.
 pub struct Frame {
-    /// Its bytes.
+    /// The captured bytes, from the first header on.
     pub data: Vec<u8>,
     /// The capture kept only its beginning.
     pub snapped: bool,

@@ -5,6 +5,7 @@ use super::rules::Rules;
 use crate::commands::measuring::Output;
 use baton_analyse::report;
 use baton_analyse::sweep::Sweep;
+use baton_lab::experiment::Findings;
 use baton_lab::report::sweep::Outcome;
 use std::path::PathBuf;
 
@@ -32,6 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (sweep, files) = files::read(&args.files, || Sweep::new(limits, checksums), &files::stop()?)?;
     let outcome =
         Outcome { rules: report::Rules::of(&limits, checksums), points: sweep.points().copied().collect(), files };
-    args.output.give(&outcome, [Outcome::table, Outcome::csv, Outcome::page])?;
+    let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), outcome.page());
+    args.output.give(&findings)?;
     files::complain(&outcome.files)
 }

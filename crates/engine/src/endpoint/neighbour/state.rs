@@ -17,7 +17,7 @@ impl State {
         !matches!(self, State::Incomplete | State::Failed)
     }
 
-    /// What follows when a packet is to go to the neighbour.
+    /// The state once a packet is to go to the neighbour.
     pub(super) fn on_use(self) -> State {
         match self {
             State::Stale => State::Delay,
@@ -26,7 +26,7 @@ impl State {
         }
     }
 
-    /// What follows when the timer runs out: `held` by connections or not,
+    /// The state after the timer ran out: `held` by connections or not,
     /// `spent` if the last of its solicitations went unanswered.
     pub(super) fn on_expiry(self, held: bool, spent: bool) -> State {
         match (self, spent) {
@@ -40,7 +40,7 @@ impl State {
         }
     }
 
-    /// What follows from a message that names the neighbour's link address
+    /// The state after a message that names the neighbour's link address
     /// (RFC 4861 §7.2.3 and §7.2.5), and whether that address is taken over.
     pub(super) fn on_news(self, news: News) -> (State, bool) {
         let fresh = if news.solicited { State::Reachable } else { State::Stale };
@@ -55,7 +55,7 @@ impl State {
     }
 }
 
-/// What a message says of a neighbour.
+/// News of a neighbour in a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in super::super) struct News {
     /// The address differs from the known one.

@@ -71,7 +71,7 @@ fn packets_wait_for_the_answer_and_the_oldest_makes_room() {
         assert!(table.hold(hop, &[i; HELD_BYTES], &mut outbox));
     }
     assert!(!table.hold(hop, &[9; HELD_BYTES + 1], &mut outbox), "too big to wait");
-    assert!(table.learn((PEER, MAC), Source::Arp { solicited: true }, false, at(1), &mut outbox));
+    assert!(table.learn(PEER, MAC, Source::Arp { solicited: true }, false, at(1), &mut outbox));
     let header = [&MAC[..], &OWN.mac, &[8, 0]].concat();
     assert_eq!(table.header(hop), Some(&header[..]));
     for i in 1..5 {
@@ -88,7 +88,7 @@ fn a_vlan_and_an_ipv6_neighbour_get_their_headers() {
     let mut table = Neighbours::new(LinkAddress { vlan: Some(7), ..OWN });
     let peer = Addr::v6([0xfd; 16]);
     let hop = table.acquire(peer, at(0)).expect("room");
-    table.learn((peer, MAC), Source::Solicitation, false, at(1), &mut Outbox::default());
+    table.learn(peer, MAC, Source::Solicitation, false, at(1), &mut Outbox::default());
     let header = [&MAC[..], &OWN.mac, &[0x81, 0, 0, 7, 0x86, 0xdd]].concat();
     assert_eq!(table.header(hop), Some(&header[..]));
     assert_eq!(table.header(HopId::BARE), Some(&[][..]));
@@ -100,12 +100,12 @@ fn an_entry_in_use_is_probed_by_unicast_while_it_serves() {
     let mut table = Neighbours::new(OWN);
     let mut outbox = Outbox::default();
     let hop = table.acquire(PEER, at(0)).expect("room");
-    table.learn((PEER, MAC), Source::Arp { solicited: true }, false, at(0), &mut outbox);
+    table.learn(PEER, MAC, Source::Arp { solicited: true }, false, at(0), &mut outbox);
     assert_eq!(run(&mut table, at(29_999)), []);
     assert_eq!(run(&mut table, at(32_000)), [(30_000, Some(MAC)), (31_000, Some(MAC)), (32_000, Some(MAC))]);
     assert!(table.header(hop).is_some(), "it serves while it is probed");
     // The answer makes it reachable for another 30 s.
-    table.learn((PEER, MAC), Source::Arp { solicited: true }, false, at(32_500), &mut outbox);
+    table.learn(PEER, MAC, Source::Arp { solicited: true }, false, at(32_500), &mut outbox);
     assert_eq!(run(&mut table, at(62_499)), []);
     // Silence: by unicast, then by broadcast without an address, then failed.
     let asked = run(&mut table, at(200_000));
@@ -119,7 +119,7 @@ fn an_entry_in_use_is_probed_by_unicast_while_it_serves() {
 fn forward_progress_spares_the_probe() {
     let mut table = Neighbours::new(OWN);
     let hop = table.acquire(PEER, at(0)).expect("room");
-    table.learn((PEER, MAC), Source::Arp { solicited: true }, false, at(0), &mut Outbox::default());
+    table.learn(PEER, MAC, Source::Arp { solicited: true }, false, at(0), &mut Outbox::default());
     for s in 1..100 {
         table.confirm(hop, at(s * 1000));
         assert_eq!(run(&mut table, at(s * 1000)), []);
@@ -161,11 +161,11 @@ fn who_may_change_a_known_address() {
         let mut table = Neighbours::new(OWN);
         let mut outbox = Outbox::default();
         let hop = table.acquire(PEER, at(0)).expect("room");
-        table.learn((PEER, MAC), Source::Arp { solicited: true }, false, at(0), &mut outbox);
+        table.learn(PEER, MAC, Source::Arp { solicited: true }, false, at(0), &mut outbox);
         if !held {
             table.release(hop);
         }
-        table.learn((PEER, OTHER), source, true, at(after_s * 1000), &mut outbox);
+        table.learn(PEER, OTHER, source, true, at(after_s * 1000), &mut outbox);
         let expected = if taken { OTHER } else { MAC };
         assert_eq!(table.lookup(PEER).map(|(mac, _)| mac), Some(expected), "{source:?} after {after_s} s, held {held}");
         assert_eq!(table.header(hop).map(|header| &header[..6]), Some(&expected[..]));
@@ -177,9 +177,9 @@ fn an_advertisement_that_may_not_override_casts_doubt() {
     let mut table = Neighbours::new(OWN);
     let mut outbox = Outbox::default();
     table.acquire(PEER, at(0)).expect("room");
-    table.learn((PEER, MAC), Source::Advertisement { solicited: true, overrides: true }, false, at(0), &mut outbox);
+    table.learn(PEER, MAC, Source::Advertisement { solicited: true, overrides: true }, false, at(0), &mut outbox);
     let news = Source::Advertisement { solicited: false, overrides: false };
-    table.learn((PEER, OTHER), news, false, at(10), &mut outbox);
+    table.learn(PEER, OTHER, news, false, at(10), &mut outbox);
     assert_eq!(table.lookup(PEER), Some((MAC, State::Delay)));
 }
 
@@ -187,9 +187,9 @@ fn an_advertisement_that_may_not_override_casts_doubt() {
 fn strangers_get_an_entry_only_when_they_asked_for_us() {
     let mut table = Neighbours::new(OWN);
     let mut outbox = Outbox::default();
-    assert!(!table.learn((PEER, MAC), Source::Arp { solicited: false }, false, at(0), &mut outbox));
+    assert!(!table.learn(PEER, MAC, Source::Arp { solicited: false }, false, at(0), &mut outbox));
     assert_eq!(table.len(), 0);
-    assert!(table.learn((PEER, MAC), Source::Arp { solicited: false }, true, at(0), &mut outbox));
+    assert!(table.learn(PEER, MAC, Source::Arp { solicited: false }, true, at(0), &mut outbox));
     assert_eq!(table.lookup(PEER), Some((MAC, State::Stale)));
     assert_eq!(table.next_deadline(), None, "a stranger costs no timer");
 }
@@ -199,10 +199,10 @@ fn a_flood_evicts_the_least_recently_used_and_never_what_is_held() {
     let mut table = Neighbours::new(OWN);
     let mut outbox = Outbox::default();
     let held = table.acquire(PEER, at(0)).expect("room");
-    table.learn((PEER, MAC), Source::Solicitation, false, at(0), &mut outbox);
+    table.learn(PEER, MAC, Source::Solicitation, false, at(0), &mut outbox);
     let stranger = |i: u32| Addr::v4((0x0b00_0000 + i).to_be_bytes());
     for i in 0..10_000 {
-        assert!(table.learn((stranger(i), MAC), Source::Arp { solicited: false }, true, at(u64::from(i)), &mut outbox));
+        assert!(table.learn(stranger(i), MAC, Source::Arp { solicited: false }, true, at(u64::from(i)), &mut outbox));
         assert!(table.len() <= CAPACITY);
     }
     assert_eq!(table.header(held).map(|header| &header[..6]), Some(&MAC[..]));

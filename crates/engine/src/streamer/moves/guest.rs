@@ -1,4 +1,4 @@
-//! What the driver does for connections on an interface of another stack: it says where their
+//! Calls of the driver for connections on an interface of another stack: it says where their
 //! frames go, and lets data in flight land before they leave.
 
 use super::super::context::{Flow, bits};
@@ -74,7 +74,7 @@ impl Streamer {
         }
     }
 
-    /// What a connection has carried; `None` if it is not here.
+    /// Bytes that a connection has carried; `None` if it is not here.
     pub fn carried(&self, conn: ConnId, tuple: &Tuple) -> Option<Carried> {
         let in_flight = |flow: &Flow| u64::from(flow.tx.snd_nxt.since(flow.tx.snd_una).unsigned_abs());
         self.called(conn, tuple).map(|flow| Carried {

@@ -1,4 +1,4 @@
-//! What the driver says about a connection that moves, and what it is told.
+//! Messages about a connection that moves, between the driver and the Streamer.
 
 use crate::options::IpFields;
 use crate::region::Extent;
@@ -19,9 +19,9 @@ pub struct Adopt<'a> {
     pub token: u64,
     /// Its addresses and ports.
     pub tuple: Tuple,
-    /// What the other stack says of it.
+    /// The connection's state, captured from the other stack.
     pub snapshot: &'a Snapshot,
-    /// What its segments' IP headers say.
+    /// The fields that it puts into its segments' IP headers.
     pub ip: IpFields,
     /// The neighbour that its segments go to; `None` to use the engine's routes.
     pub via: Option<Addr>,
@@ -43,7 +43,7 @@ pub enum SuspendError {
     Filling,
 }
 
-/// What became of a connection that was to move.
+/// The result for a connection that was to move.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Moved {
     /// It is here now; its first frames may have left.
@@ -109,7 +109,7 @@ pub struct Suspended {
     pub tuple: Tuple,
     /// Its state, the consumer's queues included.
     pub snapshot: Snapshot,
-    /// What its segments' IP headers say.
+    /// The fields that it puts into its segments' IP headers.
     pub ip: IpFields,
     /// Options that the consumer changed.
     pub options: ArrayVec<SocketOption, MAX_OPTIONS>,

@@ -1,30 +1,27 @@
-//! The chapters of `baton bump bench`: the measurements, and the papers' results.
+//! The chapters of `baton bump bench`, each an experiment.
 //!
 //! RA is *Optimizing TCP Receive Performance* (receive aggregation); RSC is *Receive Side Coalescing
 //! for Accelerating TCP/IP Processing*.
 
-use super::{Contender, Figure, Work};
-use Contender::{Bare, Kernel, Limit, Rsc, Stretch};
-use baton_apps::load::Kind;
+use super::{Figure, Results, claims};
+use crate::experiment::{Axis, Experiment, Need, Source, Statement};
+use crate::papers::{RA, RSC};
 
-/// A chapter: contenders, works, and a paper's results to compare with.
+/// A chapter: what it compares, and a paper's statements about it. A plan has the contenders and works;
+/// "off", the base of the paper's comparison, is among the contenders.
 pub struct Chapter {
     /// A word, for `--only`.
     pub name: &'static str,
-    /// A few words.
-    pub title: &'static str,
-    /// The contenders; "off", the base of the paper's comparison, is among them.
-    pub contenders: &'static [Contender],
-    /// The works.
-    pub works: &'static [Work],
+    /// The chapter as an experiment.
+    pub experiment: &'static Experiment,
     /// True if requests are measured, and not bytes.
     pub requests: bool,
     /// Sender and receiver have CPUs of their own, and the receiver's is what counts.
     pub apart: bool,
     /// The receiver's time by routine is wanted.
     pub routines: bool,
-    /// The paper's results, one per line.
-    pub paper: &'static [&'static str],
+    /// The papers' statements.
+    pub statements: &'static [Statement<Results>],
     /// Reasons for differences, one per line.
     pub differs: &'static [&'static str],
 }
@@ -40,29 +37,86 @@ impl Chapter {
     }
 }
 
-const fn bulk(connections: usize, size: usize) -> Work {
-    Work { kind: Kind::Send, connections, size }
+const AXES: &[Axis] = &[
+    Axis { name: "contender", about: "what stands in front of the kernel's stack: nothing, or a bump with its limit" },
+    Axis { name: "connections", about: "connections at once" },
+    Axis::MESSAGES,
+];
+
+const PERF: Need = Need { what: "perf", without: Some("leaves out CPU time by routine") };
+
+const fn ra(place: &'static str) -> Source {
+    Source { paper: &RA, place }
 }
 
-const MESSAGE: usize = 64 << 10;
+const fn rsc(place: &'static str) -> Source {
+    Source { paper: &RSC, place }
+}
+
+/// One connection, by limit.
+pub const LIMIT: Experiment = Experiment {
+    id: "bump-limit",
+    title: "Coalescing in front of the kernel: one connection, by limit",
+    sources: &[ra("figures 7 and 11"), rsc("figure 12")],
+    needs: &[Need::ROOT],
+    axes: AXES,
+    command: "baton bump bench --only limit",
+    run: |lab, extent| CHAPTERS[0].alone(lab, extent),
+};
+
+/// One connection, by limit, the receiver on a CPU of its own.
+pub const RECEIVER: Experiment = Experiment {
+    id: "bump-receiver",
+    title: "Coalescing in front of the kernel: one connection, by limit, the receiver on a CPU of its own",
+    sources: &[ra("figures 7 to 9")],
+    needs: &[Need::ROOT, PERF],
+    axes: AXES,
+    command: "baton bump bench --only receiver",
+    run: |lab, extent| CHAPTERS[1].alone(lab, extent),
+};
+
+/// By number of connections.
+pub const CONNECTIONS: Experiment = Experiment {
+    id: "bump-connections",
+    title: "Coalescing in front of the kernel: by number of connections",
+    sources: &[ra("figure 12")],
+    needs: &[Need::ROOT],
+    axes: AXES,
+    command: "baton bump bench --only connections",
+    run: |lab, extent| CHAPTERS[2].alone(lab, extent),
+};
+
+/// By size of messages, with RSC's rules.
+pub const MESSAGES: Experiment = Experiment {
+    id: "bump-messages",
+    title: "Coalescing in front of the kernel: by size of messages, with RSC's rules",
+    sources: &[rsc("figures 10 and 12")],
+    needs: &[Need::ROOT],
+    axes: AXES,
+    command: "baton bump bench --only messages",
+    run: |lab, extent| CHAPTERS[3].alone(lab, extent),
+};
+
+/// One-byte requests, one connection.
+pub const LATENCY: Experiment = Experiment {
+    id: "bump-latency",
+    title: "Coalescing in front of the kernel: one-byte requests, one connection",
+    sources: &[ra("table 1")],
+    needs: &[Need::ROOT],
+    axes: AXES,
+    command: "baton bump bench --only latency",
+    run: |lab, extent| CHAPTERS[4].alone(lab, extent),
+};
 
 /// All chapters, in the order of measurement.
-pub const CHAPTERS: [Chapter; 5] = [
+pub static CHAPTERS: [Chapter; 5] = [
     Chapter {
         name: "limit",
-        title: "One connection, by limit (RA Fig. 7 and 11, RSC Fig. 12)",
-        contenders: &[Kernel, Bare, Limit(1), Limit(2), Limit(3), Limit(5), Limit(20), Limit(44), Stretch(20)],
-        works: &[bulk(1, MESSAGE)],
+        experiment: &LIMIT,
         requests: false,
         apart: false,
         routines: false,
-        paper: &[
-            "RA Fig. 7, limit 20 over off, CPU-scaled: Linux UP +45 % (3452 to 4660 Mb/s at 93 % CPU), SMP +67 % \
-             (2988 to 4660 Mb/s at 93 %), Xen +86 % (1088 to 1877 Mb/s)",
-            "RA §5.1, aggregation without ACK offload: +26 %, +36 %, +45 %",
-            "RA Fig. 11: CPU time a packet follows x + y/k over the limit k; little is gained beyond 20",
-            "RSC Fig. 12, CPU saved at several Gb/s: RSC_2 4 to 12 points, RSC_3 and RSC_5 4 to 18",
-        ],
+        statements: claims::LIMIT,
         differs: &[
             "the papers' CPU time is the receiver's; here the sender's is in it too, the same whatever the limit",
             "the papers coalesce in the driver; here a frame crosses to a program and, in a run, back",
@@ -72,17 +126,11 @@ pub const CHAPTERS: [Chapter; 5] = [
     },
     Chapter {
         name: "receiver",
-        title: "The same, the receiver on a CPU of its own (RA Fig. 7 to 9)",
-        contenders: &[Kernel, Limit(1), Limit(2), Limit(5), Limit(20), Limit(44), Stretch(20)],
-        works: &[bulk(1, MESSAGE)],
+        experiment: &RECEIVER,
         requests: false,
         apart: true,
         routines: true,
-        paper: &[
-            "RA Fig. 7, limit 20 over off, CPU-scaled: Linux UP +45 %, SMP +67 %, Xen +86 %",
-            "RA §5.1, aggregation without ACK offload: +26 %, +36 %, +45 %",
-            "RA Fig. 8 and 9, cost of rx, tx, buffer and non-proto at limit 20: divided by 4.3 (UP), 5.5 (SMP)",
-        ],
+        statements: claims::RECEIVER,
         differs: &[
             "the bump is on the receiver's CPU, as the papers' drivers were; aggr is the program, driver the way of a \
              frame into its ring and of ACKs to the wire, tap the way of a run to the kernel",
@@ -93,13 +141,11 @@ pub const CHAPTERS: [Chapter; 5] = [
     },
     Chapter {
         name: "connections",
-        title: "By number of connections (RA Fig. 12)",
-        contenders: &[Limit(1), Limit(20)],
-        works: &[bulk(1, MESSAGE), bulk(5, MESSAGE), bulk(25, MESSAGE), bulk(100, MESSAGE), bulk(400, MESSAGE)],
+        experiment: &CONNECTIONS,
         requests: false,
         apart: true,
         routines: false,
-        paper: &["RA Fig. 12: +40 % at 400 connections (SMP)"],
+        statements: claims::CONNECTIONS,
         differs: &[
             "one wire and a CPU for each side here; five 1 Gb/s cards and senders of their own there",
             "off, each segment wakes the receiving program (see above), so there is more to be saved",
@@ -109,31 +155,22 @@ pub const CHAPTERS: [Chapter; 5] = [
     },
     Chapter {
         name: "messages",
-        title: "By size of messages, with RSC's rules (RSC Fig. 10 and 12)",
-        contenders: &[Rsc(1), Rsc(2), Rsc(3), Rsc(5)],
-        works: &[bulk(1, 4 << 10), bulk(1, 8 << 10), bulk(1, 16 << 10), bulk(1, 32 << 10), bulk(1, MESSAGE)],
+        experiment: &MESSAGES,
         requests: false,
         apart: false,
         routines: false,
-        paper: &[
-            "RSC Fig. 10, Linux at 1 Gb/s, CPU saved: RSC_2 2 to 4 points, RSC_5 5 to 7",
-            "RSC Fig. 12, several Gb/s: RSC_2 4 to 12 points, RSC_3 and RSC_5 4 to 18",
-        ],
+        statements: claims::MESSAGES,
         differs: &[
             "the papers' points are of CPU utilisation at one rate; here both CPUs are busy, and less work is more bytes",
         ],
     },
     Chapter {
         name: "latency",
-        title: "One-byte requests, one connection (RA Table 1)",
-        contenders: &[Kernel, Limit(1), Limit(20)],
-        works: &[Work { kind: Kind::Echo, connections: 1, size: 1 }],
+        experiment: &LATENCY,
         requests: true,
         apart: false,
         routines: false,
-        paper: &[
-            "RA Table 1, requests a second, off and limit 20: Linux UP 7874 and 7894, SMP 7970 and 7985, Xen 6965 and 6953",
-        ],
+        statements: claims::LATENCY,
         differs: &[
             "a veth pair has no wire's latency; the bump adds its own two hops to the kernel's round trip",
             "off and limit 20 do the same with a segment that comes alone: which is ahead changes from run to run, by less \

@@ -18,24 +18,25 @@
 mod apart;
 mod chapters;
 mod child;
+mod claims;
+mod fit;
 mod page;
 mod routines;
 
-pub use chapters::{CHAPTERS, Chapter};
+pub use chapters::{CHAPTERS, CONNECTIONS, Chapter, LATENCY, LIMIT, MESSAGES, RECEIVER};
 
+use crate::experiment::{Axis, Extent, Findings, Lab};
 use crate::report::Machine;
 use crate::report::bump::Report as BumpReport;
 use crate::workload::generate::generate;
-use crate::world::World;
 use crate::world::serve::Server;
 use crate::world::wire::{configure, veth};
-use anyhow::{Context, bail};
 use baton_apps::load::{Kind, Outcome};
 use baton_apps::measure::{Cpu, Median, median};
-use baton_apps::signal::Stop;
 use child::BumpChild;
 use routines::{Costs, Looking};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -95,33 +96,23 @@ pub struct Work {
     pub size: usize,
 }
 
-/// Options of the benchmark.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Runs of everything.
-    pub rounds: usize,
-    /// Length of one run.
-    pub length: Duration,
-    /// Run only chapters whose names contain this.
-    pub only: String,
-}
-
-/// All runs of one contender at one work.
+/// One contender at one work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Series {
+pub struct Point {
     /// Name of the chapter.
     pub chapter: String,
     /// The contender.
     pub contender: Contender,
     /// The work.
     pub work: Work,
-    /// The runs, one per round.
-    pub runs: Vec<Outcome>,
 }
+
+/// All runs of one contender at one work.
+pub type Series = crate::experiment::Series<Point, Outcome>;
 
 /// All results.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Findings {
+pub struct Results {
     /// Where.
     pub machine: Machine,
     /// Every contender at every work.
@@ -130,6 +121,13 @@ pub struct Findings {
     pub bumps: Vec<(String, BumpReport)>,
     /// Receiver's CPU time per segment by routine; empty if there is no `perf`.
     pub routines: Vec<(Contender, Costs)>,
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Point { chapter, contender, work } = self;
+        write!(f, "{chapter} · {} · {} connections · {} bytes", contender.name(), work.connections, work.size)
+    }
 }
 
 /// A figure of a run.
@@ -175,14 +173,12 @@ impl Figure {
 impl Series {
     /// The median of a figure.
     pub fn median(&self, figure: Figure) -> Option<Median> {
-        median(&self.runs.iter().filter_map(|run| figure.of(run)).collect::<Vec<_>>())
+        median(&self.values(|run| figure.of(run)))
     }
 
     /// The median of the rounds' ratios to another's.
     pub fn ratio(&self, base: &Series, figure: Figure) -> Option<f64> {
-        let pairs = self.runs.iter().zip(&base.runs);
-        let ratios: Vec<f64> = pairs.filter_map(|(a, b)| Some(figure.of(a)? / figure.of(b)?)).collect();
-        median(&ratios).map(|ratio| ratio.median)
+        median(&self.ratios(base, |run| figure.of(run))).map(|ratio| ratio.median)
     }
 }
 
@@ -196,67 +192,65 @@ struct Wire {
     apart: bool,
 }
 
-/// Runs the chapters.
+/// Runs chapters, each as far as its extent says.
 ///
 /// # Errors
 /// If a wire cannot be made, a load fails, or the measurement is asked to end.
-pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Findings> {
+pub fn run(lab: &Lab<'_>, chapters: &[(&'static Chapter, Extent)]) -> anyhow::Result<Results> {
     let background = Cpu::idle_check(Duration::from_millis(300))?;
-    let mut findings =
-        Findings { machine: Machine::here(background), series: Vec::new(), bumps: Vec::new(), routines: Vec::new() };
-    for (number, chapter) in (0..).zip(CHAPTERS).filter(|(_, chapter)| chapter.name.contains(&options.only)) {
+    let machine = Machine::here(background);
+    let mut results = Results { machine, series: Vec::new(), bumps: Vec::new(), routines: Vec::new() };
+    for (number, (chapter, extent)) in (0..).zip(chapters) {
+        chapter.run(lab, extent, number, &mut results)?;
+    }
+    Ok(results)
+}
+
+impl Chapter {
+    /// Runs this chapter alone.
+    fn alone(&'static self, lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Findings> {
+        run(lab, &[(self, extent.clone())])?.findings()
+    }
+
+    fn run(&self, lab: &Lab<'_>, extent: &Extent, number: u8, results: &mut Results) -> anyhow::Result<()> {
+        let contenders: Vec<Contender> = extent.values("contender")?;
         let wires: anyhow::Result<Vec<Wire>> =
-            (0..).zip(chapter.contenders).map(|(i, who)| Wire::new(world, *who, &chapter, (number, i), stop)).collect();
+            (0..).zip(&contenders).map(|(i, who)| Wire::new(lab, *who, self, (number, i))).collect();
         let wires = wires?;
-        let mut series: Vec<Series> = Vec::new();
-        for work in chapter.works {
-            series.extend(chapter.contenders.iter().map(|contender| Series {
-                chapter: chapter.name.to_owned(),
-                contender: *contender,
-                work: *work,
-                runs: Vec::new(),
-            }));
-        }
-        for round in 0..options.rounds {
-            for work in chapter.works {
-                for turn in 0..wires.len() {
-                    let wire = &wires[(turn + round) % wires.len()];
-                    tell(&format!(
-                        "round {} of {} · {} · {}",
-                        round + 1,
-                        options.rounds,
-                        chapter.name,
-                        wire.name(work)
-                    ));
-                    let run = wire.measure(world, work, options, stop)?;
-                    let of_this = |s: &&mut Series| s.contender == wire.contender && s.work == *work;
-                    series.iter_mut().find(of_this).expect("made above").runs.push(run);
-                }
-            }
-        }
-        findings.series.extend(series);
-        for wire in wires.iter().filter(|_| chapter.routines) {
-            tell(&format!("{} · by routine · {}", chapter.name, wire.contender.name()));
-            findings.routines.extend(wire.routines(world, &chapter.works[0], options, stop)?);
+        let works = self.works(extent)?;
+        let point = |work: Work, contender| Point { chapter: self.name.to_owned(), contender, work };
+        let groups = works.iter().map(|work| contenders.iter().map(|who| point(*work, *who)).collect()).collect();
+        results.series.extend(lab.alternate(extent.rounds, groups, |point| {
+            let wire = wires.iter().find(|wire| wire.contender == point.contender);
+            wire.expect("each contender has one").measure(lab, &point.work, extent.length())
+        })?);
+        for wire in wires.iter().filter(|_| self.routines) {
+            lab.tell(&format!("{} · by routine · {}", self.name, wire.contender.name()));
+            results.routines.extend(wire.routines(lab, &works[0], extent.length())?);
         }
         for mut wire in wires {
             if let Some(bump) = &mut wire.bump {
-                let report = bump.report()?;
-                findings.bumps.push((format!("{}, {}", chapter.name, wire.contender.name()), report));
+                results.bumps.push((format!("{}, {}", self.name, wire.contender.name()), bump.report()?));
             }
         }
+        Ok(())
     }
-    Ok(findings)
+
+    /// Every number of connections with every size of messages.
+    fn works(&self, extent: &Extent) -> anyhow::Result<Vec<Work>> {
+        let kind = if self.requests { Kind::Echo } else { Kind::Send };
+        let sizes: Vec<usize> = extent.values(Axis::MESSAGES.name)?;
+        let connections: Vec<usize> = extent.values("connections")?;
+        let works = connections
+            .into_iter()
+            .flat_map(|connections| sizes.iter().map(move |&size| Work { kind, connections, size }));
+        Ok(works.collect())
+    }
 }
 
 impl Wire {
-    fn new(
-        world: &World,
-        contender: Contender,
-        chapter: &Chapter,
-        (place, number): (u8, u8),
-        stop: &Stop,
-    ) -> anyhow::Result<Wire> {
+    fn new(lab: &Lab<'_>, contender: Contender, chapter: &Chapter, (place, number): (u8, u8)) -> anyhow::Result<Wire> {
+        let (world, stop) = (lab.world()?, lab.stop());
         let device = format!("bw-{place}-{number}");
         let subnet = place * 16 + number;
         let addr = |host: u8| IpAddr::from([10, 78, subnet, host]);
@@ -284,17 +278,11 @@ impl Wire {
 
     /// The cost of a segment by routine, from a run used only for this. `None` if there is no `perf`, or
     /// if it takes no samples.
-    fn routines(
-        &self,
-        world: &World,
-        work: &Work,
-        options: &Options,
-        stop: &Stop,
-    ) -> anyhow::Result<Option<(Contender, Costs)>> {
+    fn routines(&self, lab: &Lab<'_>, work: &Work, length: Duration) -> anyhow::Result<Option<(Contender, Costs)>> {
         let Some(bump) = self.bump.as_ref().map(BumpChild::id) else { return Ok(None) };
         for _ in 0..LOOKS {
             let Some(looking) = Looking::start(apart::RECEIVER)? else { return Ok(None) };
-            let run = self.measure(world, work, options, stop)?;
+            let run = self.measure(lab, work, length)?;
             let looks = looking.end(bump)?;
             // The first start of perf, from disk, may have been too slow.
             if !looks.is_empty() {
@@ -305,25 +293,19 @@ impl Wire {
         Ok(None)
     }
 
-    fn name(&self, work: &Work) -> String {
-        format!("{} · {} connections · {} bytes", self.contender.name(), work.connections, work.size)
-    }
-
-    fn measure(&self, world: &World, work: &Work, options: &Options, stop: &Stop) -> anyhow::Result<Outcome> {
-        if stop.requested() {
-            bail!("interrupted");
-        }
+    fn measure(&self, lab: &Lab<'_>, work: &Work, length: Duration) -> anyhow::Result<Outcome> {
         let mut arguments = vec![
             format!("--connections={}", work.connections),
             format!("--size={}", work.size),
-            format!("--seconds={}", options.length.as_secs_f64()),
-            format!("--warmup={}", (options.length / 4).as_secs_f64()),
+            format!("--seconds={}", length.as_secs_f64()),
+            format!("--warmup={}", (length / 4).as_secs_f64()),
             format!("--peer-pid={}", self.server.pid()),
         ];
         if self.apart {
             arguments.push(format!("--peer-cpu={}", apart::RECEIVER));
         }
-        let (addr, sender) = (self.addr, self.apart.then_some(apart::SENDER));
-        apart::on(sender, || generate(world, addr, work.kind, &arguments, stop)).with_context(|| self.name(work))
+        let (world, stop, addr) = (lab.world()?, lab.stop(), self.addr);
+        let sender = self.apart.then_some(apart::SENDER);
+        apart::on(sender, || generate(world, addr, work.kind, &arguments, stop))
     }
 }

@@ -1,8 +1,11 @@
 //! The findings as a table, as raw values and as a page.
 
+use super::fit::{Fit, fit};
 use super::routines;
-use super::{CHAPTERS, Chapter, Contender, Figure, Findings, Series};
+use super::{CHAPTERS, Chapter, Contender, Figure, Point, Results, Series, Work};
+use crate::experiment::Findings;
 use crate::report::Side;
+use crate::report::claim::{self, Claim};
 use crate::report::html::page;
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::short;
@@ -10,43 +13,33 @@ use baton_apps::html_text::escape;
 use baton_apps::measure::Median;
 use std::fmt::Write as _;
 
-/// A fit of CPU time over the limit k.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Fit {
-    /// The part that does not depend on the limit, in the unit of the values.
-    pub x: f64,
-    /// The part that is divided by the limit.
-    pub y: f64,
-    /// Coefficient of determination.
-    pub r2: f64,
-}
-
-/// Fits `x + y/k` to pairs of k and value by least squares; `None` of fewer than three.
-pub fn fit(points: &[(u32, f64)]) -> Option<Fit> {
-    let n = points.len() as f64;
-    if points.len() < 3 {
-        return None;
+impl Results {
+    /// The results in every form.
+    ///
+    /// # Errors
+    /// If they have no form in JSON.
+    pub fn findings(&self) -> anyhow::Result<Findings> {
+        let claims = self.chapters().flat_map(|chapter| self.claims(chapter)).collect();
+        Ok(Findings::new(self, self.table(), claims)?.with(self.csv(), self.page()))
     }
-    let pairs: Vec<(f64, f64)> = points.iter().map(|(k, value)| (1.0 / f64::from(*k), *value)).collect();
-    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
-    let (mean_u, mean_v) = (mean(|p| p.0), mean(|p| p.1));
-    let sum = |of: &dyn Fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>();
-    let y = sum(&|p| (p.0 - mean_u) * (p.1 - mean_v)) / sum(&|p| (p.0 - mean_u).powi(2));
-    let x = mean_v - y * mean_u;
-    let rest = sum(&|p| (p.1 - x - y * p.0).powi(2));
-    let all = sum(&|p| (p.1 - mean_v).powi(2));
-    Some(Fit { x, y, r2: 1.0 - rest / all })
-}
 
-impl Findings {
+    /// The papers' statements about a chapter, compared with the results.
+    fn claims(&self, chapter: &Chapter) -> Vec<Claim> {
+        chapter.statements.iter().map(|statement| statement.claim(self)).collect()
+    }
+
+    /// The series of a chapter.
     fn of<'a>(&'a self, chapter: &'a Chapter) -> impl Iterator<Item = &'a Series> {
-        self.series.iter().filter(move |series| series.chapter == chapter.name)
+        self.series.iter().filter(move |series| series.point.chapter == chapter.name)
     }
 
     /// The series without coalescing at the same work.
-    fn base(&self, series: &Series) -> Option<&Series> {
+    pub(super) fn base(&self, series: &Series) -> Option<&Series> {
         let off = |contender| matches!(contender, Contender::Limit(1) | Contender::Rsc(1));
-        self.series.iter().find(|s| s.chapter == series.chapter && s.work == series.work && off(s.contender))
+        let Point { chapter, work, .. } = &series.point;
+        self.series
+            .iter()
+            .find(|Series { point, .. }| point.chapter == *chapter && point.work == *work && off(point.contender))
     }
 
     /// Chapters of which there are runs.
@@ -59,8 +52,8 @@ impl Findings {
         let points: Vec<(u32, f64)> = self
             .series
             .iter()
-            .filter(|series| series.chapter == "limit")
-            .filter_map(|series| match series.contender {
+            .filter(|series| series.point.chapter == "limit")
+            .filter_map(|series| match series.point.contender {
                 Contender::Limit(k) => Some((k, series.median(Figure::CpuPerByte)?.median)),
                 _ => None,
             })
@@ -89,7 +82,7 @@ impl Findings {
             Figure::Requests => (Figure::Requests, "/s", ""),
             figure => (Figure::Throughput, "Gb/s", figure.unit()),
         };
-        let _ = writeln!(out, "{}", chapter.title);
+        let _ = writeln!(out, "{}", title(chapter));
         let _ =
             writeln!(out, "  {:<28}{:>12}{:>8}{:>26}{:>12}{:>10}", "", "connections", "bytes", unit, per, "over off");
         for series in self.of(chapter) {
@@ -101,9 +94,9 @@ impl Findings {
             let _ = writeln!(
                 out,
                 "  {:<28}{:>12}{:>8}{:>26}{:>12}{:>10}",
-                series.contender.name(),
-                series.work.connections,
-                series.work.size,
+                series.point.contender.name(),
+                series.point.work.connections,
+                series.point.work.size,
                 format!("{} ({}–{})", short(value.median), short(value.min), short(value.max)),
                 efficiency.map_or(String::new(), |value| short(value.median)),
                 gain,
@@ -120,9 +113,7 @@ impl Findings {
         if chapter.routines {
             routines::table(out, &self.routines);
         }
-        for line in chapter.paper {
-            let _ = writeln!(out, "  paper: {line}");
-        }
+        claim::lines(out, &self.claims(chapter));
         for line in chapter.differs {
             let _ = writeln!(out, "  differs: {line}");
         }
@@ -137,10 +128,10 @@ impl Findings {
                 let _ = writeln!(
                     out,
                     "{},\"{}\",{},{},{:.6},{},{},{:.2},{},{}",
-                    series.chapter,
-                    series.contender.name(),
-                    series.work.connections,
-                    series.work.size,
+                    series.point.chapter,
+                    series.point.contender.name(),
+                    series.point.work.connections,
+                    series.point.work.size,
                     run.seconds,
                     run.bytes,
                     run.requests,
@@ -184,7 +175,7 @@ impl Findings {
         }
         let plot = |(id, figure): (&'static str, Figure)| Plot {
             id,
-            title: chapter.title.to_owned(),
+            title: title(chapter),
             unit: figure.unit(),
             groups: self.groups(chapter, figure),
         };
@@ -195,13 +186,15 @@ impl Findings {
     /// own base.
     fn groups(&self, chapter: &Chapter, figure: Figure) -> Vec<Group> {
         let mut groups = Vec::new();
-        for work in chapter.works {
+        let mut works: Vec<Work> = self.of(chapter).map(|series| series.point.work).collect();
+        works.dedup();
+        for work in works {
             let mut rows = Vec::new();
-            for series in self.of(chapter).filter(|series| series.work == *work) {
+            for series in self.of(chapter).filter(|series| series.point.work == work) {
                 let Some(value) = series.median(figure) else { continue };
-                let side = if series.contender == Contender::Kernel { Side::Kernel } else { Side::Baton };
-                rows.push(Row { label: series.contender.name(), side, mark: Mark::Bar(value) });
-                let gain = paper_gain(chapter.name, series.contender, work.connections);
+                let side = if series.point.contender == Contender::Kernel { Side::Kernel } else { Side::Baton };
+                rows.push(Row { label: series.point.contender.name(), side, mark: Mark::Bar(value) });
+                let gain = paper_gain(chapter.name, series.point.contender, work.connections);
                 if let (true, Some(gain), Some(base)) = (figure == chapter.figure(), gain, self.base(series))
                     && let Some(off) = base.median(figure)
                 {
@@ -216,6 +209,12 @@ impl Findings {
     }
 }
 
+/// The title of a chapter, with the places in papers that it repeats.
+fn title(chapter: &Chapter) -> String {
+    let sources: Vec<String> = chapter.experiment.sources.iter().map(ToString::to_string).collect();
+    format!("{} ({})", chapter.experiment.title, sources.join(", "))
+}
+
 /// The paper's CPU-scaled gain over no coalescing.
 fn paper_gain(chapter: &str, contender: Contender, connections: usize) -> Option<f64> {
     match (chapter, contender, connections) {
@@ -223,18 +222,5 @@ fn paper_gain(chapter: &str, contender: Contender, connections: usize) -> Option
         ("limit" | "receiver", Contender::Stretch(20), _) => Some(1.36),
         ("connections", Contender::Limit(20), 400) => Some(1.40),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_fit_finds_what_points_were_made_of() {
-        let points: Vec<(u32, f64)> = [1, 2, 3, 5, 20, 44].map(|k| (k, 0.4 + 1.2 / f64::from(k))).into();
-        let Fit { x, y, r2 } = fit(&points).unwrap();
-        assert!((x - 0.4).abs() < 1e-9 && (y - 1.2).abs() < 1e-9 && (r2 - 1.0).abs() < 1e-9, "{x} {y} {r2}");
-        assert_eq!(fit(&points[..2]), None);
     }
 }

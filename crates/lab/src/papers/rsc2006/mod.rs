@@ -13,8 +13,12 @@
 //! frames of 1500 bytes. One queue at 1 Gb/s replaces the paper's two switches and a machine per sender,
 //! so bursts of different senders do not mix.
 
-pub mod report;
+mod claims;
+mod report;
 
+use super::RSC;
+use crate::experiment::{Axis as Varied, Experiment, Extent, Lab, Need, Source};
+use crate::report::Machine;
 use crate::world::World;
 use crate::world::wire::{configure, veth};
 use anyhow::{Context, bail};
@@ -22,29 +26,39 @@ use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::read::{Frame, Live, Sink};
 use baton_analyse::study::Study;
 use baton_analyse::sweep::{Axis, Point, Sweep};
-use baton_apps::signal::Stop;
+use baton_apps::measure::Cpu;
 use rustix::net::{SendFlags, send};
 use serde::Serialize;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Frames of an experiment (RSC §5.1).
-pub const FRAMES: u64 = 10_000;
-/// Connections of the sensitivity studies (RSC §5.2).
-pub const STUDIED: usize = 16;
-/// Senders of Figures 4 and 5.
-pub const SENDERS: [usize; 6] = [4, 8, 16, 30, 60, 90];
-/// Bytes of a message.
-pub const MESSAGES: [usize; 7] = [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    id: "rsc",
+    title: "Frames of real transfers that receive side coalescing joins",
+    sources: &[Source { paper: &RSC, place: "figures 4 to 8" }],
+    needs: &[Need::ROOT],
+    axes: &[
+        Varied { name: "senders", about: "connections, each with a sender of its own" },
+        Varied::MESSAGES,
+        Varied { name: "cache", about: "runs held at a time, with 16 senders" },
+        Varied { name: "buffer", about: "bytes of a run, with 16 senders" },
+        Varied { name: "window", about: "frames in a moderation window, with 16 senders" },
+    ],
+    command: "baton trace paper",
+    run: |lab, extent| run(lab, extent, None)?.findings(),
+};
 
-const CACHES: [u32; 7] = [1, 2, 3, 4, 5, 6, 8];
-const BUFFERS: [u32; 5] = [2048, 4096, 8192, 16_384, 32_768];
-const WINDOWS: [u32; 7] = [4, 8, 16, 20, 32, 64, 128];
+/// Frames that are analysed of each transfer (RSC §5.1).
+const FRAMES: u64 = 10_000;
+/// Connections of the sensitivity studies (RSC §5.2).
+const STUDIED: usize = 16;
 
 const DEVICE: &str = "rsc";
 const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 90, 2);
@@ -66,6 +80,15 @@ pub struct Cell {
     pub points: Vec<Point>,
 }
 
+/// All transfers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The machine that they ran on.
+    pub machine: Machine,
+    /// The results of each.
+    pub cells: Vec<Cell>,
+}
+
 impl Cell {
     /// The share of frames that a set of rules joins.
     pub fn share(&self, axis: Axis, value: u32) -> Option<f64> {
@@ -78,49 +101,52 @@ impl Cell {
     }
 }
 
-/// Options of the experiments.
-pub struct Options {
-    /// Senders of Figures 4 and 5.
-    pub senders: Vec<usize>,
-    /// Bytes of a message.
-    pub messages: Vec<usize>,
-    /// Directory in which captures are kept.
-    pub keep: Option<PathBuf>,
+/// A transfer to measure.
+struct Transfer {
+    senders: usize,
+    message: usize,
 }
 
-/// Runs all experiments, and reports each to `tell`.
+impl fmt::Display for Transfer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} senders, messages of {} bytes", self.senders, self.message)
+    }
+}
+
+/// Measures every number of senders with every message size. `keep` is a directory for the captures.
 ///
 /// # Errors
 /// If devices cannot be made, a transfer does not start, or the measurement is interrupted.
-pub fn run(world: &World, options: &Options, stop: &Stop, tell: &dyn Fn(&str)) -> anyhow::Result<Vec<Cell>> {
+pub fn run(lab: &Lab<'_>, extent: &Extent, keep: Option<&Path>) -> anyhow::Result<Outcome> {
+    let world = lab.world()?;
+    let background = Cpu::idle_check(Duration::from_millis(300)).context("cannot read /proc/stat")?;
     prepare(world)?;
-    let mut cells = Vec::new();
-    for &senders in &options.senders {
-        for &message in &options.messages {
-            if stop.requested() {
-                bail!("interrupted");
-            }
-            tell(&format!("{senders} senders, messages of {message} bytes"));
-            let sweep = Sweep::of(Limits::of(Profile::Rsc), Checksums::Trust, points(senders));
-            let name = |dir: &PathBuf| dir.join(format!("senders-{senders}-message-{message}.pcap"));
-            let keep = options.keep.as_ref().map(name);
-            let points = experiment(world, senders, message, sweep, keep.as_deref(), stop)
-                .with_context(|| format!("{senders} senders, messages of {message} bytes"))?;
-            cells.push(Cell { senders, message, points });
-        }
+    let messages: Vec<usize> = extent.values(Varied::MESSAGES.name)?;
+    let mut transfers = Vec::new();
+    for senders in extent.values("senders")? {
+        transfers.extend(messages.iter().map(|&message| vec![Transfer { senders, message }]));
     }
-    Ok(cells)
+    let series = lab.alternate(extent.rounds, transfers, |&Transfer { senders, message }| {
+        let sweep = Sweep::of(Limits::of(Profile::Rsc), Checksums::Trust, points(senders, extent)?);
+        let kept = keep.map(|dir| dir.join(format!("senders-{senders}-message-{message}.pcap")));
+        let points = experiment(lab, (senders, message), sweep, kept.as_deref())?;
+        Ok(Cell { senders, message, points })
+    })?;
+    Ok(Outcome {
+        machine: Machine::here(background),
+        cells: series.into_iter().flat_map(|series| series.runs).collect(),
+    })
 }
 
 /// The sets of rules to apply: the base and, with the paper's number of senders, the other axes.
-fn points(senders: usize) -> Vec<(Axis, u32)> {
+fn points(senders: usize, extent: &Extent) -> anyhow::Result<Vec<(Axis, u32)>> {
     let mut points = vec![(Axis::Connections, u32::MAX)];
     if senders == STUDIED {
-        points.extend(CACHES.map(|value| (Axis::Cache, value)));
-        points.extend(BUFFERS.map(|value| (Axis::Buffer, value)));
-        points.extend(WINDOWS.map(|value| (Axis::Window, value)));
+        for axis in [Axis::Cache, Axis::Buffer, Axis::Window] {
+            points.extend(extent.values(axis.name())?.into_iter().map(|value| (axis, value)));
+        }
     }
-    points
+    Ok(points)
 }
 
 /// The wire: a veth pair without offloads, 1 Gb/s towards the receiver.
@@ -178,13 +204,12 @@ fn create(path: &Path) -> io::Result<BufWriter<File>> {
 }
 
 fn experiment(
-    world: &World,
-    senders: usize,
-    message: usize,
+    lab: &Lab<'_>,
+    (senders, message): (usize, usize),
     sweep: Sweep,
     keep: Option<&Path>,
-    stop: &Stop,
 ) -> anyhow::Result<Vec<Point>> {
+    let world = lab.world()?;
     let listener = world.server.enter(|| Ok(TcpListener::bind((RECEIVER, 0))?))?;
     let target = listener.local_addr()?;
     let connect = |_| TcpStream::connect_timeout(&target, Duration::from_secs(5));
@@ -203,7 +228,7 @@ fn experiment(
             scope.spawn(move || transmit(socket, message, done));
         }
         thread::sleep(WARM_UP);
-        let outcome = capture(world, &mut received, stop);
+        let outcome = capture(lab, &mut received);
         done.store(true, Ordering::Relaxed);
         for socket in sending.iter().chain(&receiving) {
             // It may have ended by itself.
@@ -225,11 +250,11 @@ fn experiment(
 /// Passes frames of the receiver's device to `received` until it has enough. The frames have no gap: the
 /// socket's queue is empty at first and holds more than that number, so a busy machine can lose only
 /// later frames.
-fn capture(world: &World, received: &mut Received, stop: &Stop) -> anyhow::Result<()> {
-    let mut live = world.server.enter(|| Live::open(DEVICE).context("cannot capture"))?;
+fn capture(lab: &Lab<'_>, received: &mut Received) -> anyhow::Result<()> {
+    let mut live = lab.world()?.server.enter(|| Live::open(DEVICE).context("cannot capture"))?;
     let deadline = Instant::now() + PATIENCE;
     while received.left > 0 {
-        if stop.requested() {
+        if lab.stop().requested() {
             bail!("interrupted");
         }
         if Instant::now() > deadline {
