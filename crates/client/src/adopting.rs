@@ -5,6 +5,7 @@ use super::shared::Inner;
 use crate::sys::queue_lengths;
 use baton_consumer::fork::Copied;
 use baton_ipc::message::Request;
+use baton_policy::Reason;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 pub struct NotAdopted {
     /// The socket in its previous state; `None` if it was lost with the service.
     pub fd: Option<OwnedFd>,
-    /// Reason code, as in the service's counters.
+    /// Code of the [`Reason`], as in the service's counters.
     pub code: String,
     /// Reason as a sentence.
     pub text: String,
@@ -41,10 +42,17 @@ impl std::error::Error for NotAdopted {}
 
 impl NotAdopted {
     /// Code of sockets that were never offered to the service.
-    pub const NOT_ASKED: &str = "service";
+    pub const NOT_ASKED: &str = Reason::ServiceKilled.code();
 
+    /// A refusal of this library's own, or a loss. The broker's refusals keep the code that it
+    /// sent, because a newer broker may have reasons that this library does not know.
+    pub(super) fn because(reason: Reason, fd: Option<OwnedFd>, text: impl Into<String>) -> NotAdopted {
+        NotAdopted { fd, code: reason.code().to_owned(), text: text.into() }
+    }
+
+    /// The channel to the service, or a call that precedes the question, failed with `error`.
     pub(super) fn broken(fd: Option<OwnedFd>, error: &io::Error) -> NotAdopted {
-        NotAdopted { fd, code: NotAdopted::NOT_ASKED.into(), text: error.to_string() }
+        NotAdopted::because(Reason::ServiceKilled, fd, error.to_string())
     }
 }
 
@@ -81,7 +89,7 @@ impl Inner {
 
     pub fn begin_adopt(&mut self, fd: OwnedFd) -> Result<u64, NotAdopted> {
         if let Some(text) = self.no_buffers_for(fd.as_fd()) {
-            return Err(NotAdopted { fd: Some(fd), code: "no-buffers".into(), text });
+            return Err(NotAdopted::because(Reason::NoBuffers, Some(fd), text));
         }
         let lent = match fd.try_clone() {
             Ok(lent) => lent,

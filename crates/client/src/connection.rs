@@ -1,7 +1,8 @@
-//! One connection of a program: its location, and the bytes to be read or written before any
-//! others.
+//! One connection of a program: the steps from one location to the next, and the bytes to be read or
+//! written before any others.
 
 use super::cork::Cork;
+use super::location::{Away, Coming, InEngine, InKernel, Inquiry, Location};
 use super::ready::Watchers;
 use super::settings::Setting;
 use baton_consumer::adoption::{LeftBehind, Remains};
@@ -16,37 +17,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Context;
 
-/// The location of a connection, as its program sees it.
-#[derive(Debug)]
-pub(super) enum Location {
-    /// The kernel runs it, and its descriptor is a socket.
-    Kernel,
-    /// It is moving. This process uses neither the descriptor nor the region.
-    Away,
-    /// Its queued bytes are posted in the region and wait for the engine. A copy of the unread
-    /// bytes is kept here in case the engine dies before it takes the connection.
-    Coming { region: u32, unread: Vec<u8> },
-    /// The engine runs it.
-    Engine { region: u32, conn: Conn },
-    /// It has ended, with this error if there was one.
-    Ended(Option<io::Error>),
-}
-
 /// What this process knows about one connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub fd: OwnedFd,
-    pub at: Location,
+    at: Location,
     /// Bytes to read before those that the kernel has.
     pub unread: VecDeque<u8>,
-    /// Bytes that the kernel will deliver a second time: the program has read them already, or they
-    /// are in `unread`.
-    pub skip: u64,
     /// Bytes to write before any others.
     pub unsent: VecDeque<u8>,
-    /// Bytes left in a region whose queue pair no longer belongs to this connection. They are kept
-    /// until the broker says how many of them the kernel has.
-    pub remains: Option<Remains>,
     /// The program has shut down its sending direction. The kernel is told once all bytes are
     /// written.
     pub shut: bool,
@@ -65,9 +44,6 @@ pub(super) struct Connection {
     pub writers: Waiters,
     /// Tasks that wait for `TCP_INFO` from the engine.
     pub askers: Waiters,
-    /// `TCP_INFO` has been requested from the engine; `info` holds the answer once it is here.
-    pub asked: bool,
-    pub info: Option<Vec<u8>>,
     /// Settings made by the program: the last one of each kind.
     pub settings: Vec<Setting>,
     /// Settings that the socket had when it was handed over and that its husk lacks.
@@ -85,14 +61,13 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(fd: OwnedFd, at: Location, seq: u64, before: Vec<Setting>) -> Connection {
+    /// A connection that the broker is bringing.
+    pub fn new(fd: OwnedFd, seq: u64, before: Vec<Setting>) -> Connection {
         Connection {
             fd,
-            at,
+            at: Location::Away(Away::default()),
             unread: VecDeque::new(),
-            skip: 0,
             unsent: VecDeque::new(),
-            remains: None,
             shut: false,
             restoring: false,
             refusal: None,
@@ -102,8 +77,6 @@ impl Connection {
             readers: Waiters::default(),
             writers: Waiters::default(),
             askers: Waiters::default(),
-            asked: false,
-            info: None,
             settings: Vec::new(),
             before,
             settings_pending: false,
@@ -133,22 +106,93 @@ impl Connection {
         self.shut |= left.shut;
     }
 
-    pub fn is_in_kernel(&self) -> bool {
-        matches!(self.at, Location::Kernel)
+    pub fn location(&self) -> &Location {
+        &self.at
     }
 
-    /// Reads and discards bytes that the program has had already.
+    pub fn is_in_kernel(&self) -> bool {
+        matches!(self.at, Location::Kernel(_))
+    }
+
+    /// The region and the queue pair, while the engine runs the connection.
+    pub fn in_engine(&self) -> Option<(u32, Conn)> {
+        if let Location::Engine(InEngine { region, conn, .. }) = self.at { Some((region, conn)) } else { None }
+    }
+
+    /// The region, while the connection waits for the engine.
+    pub fn coming_to(&self) -> Option<u32> {
+        if let Location::Coming(Coming { region, .. }) = self.at { Some(region) } else { None }
+    }
+
+    /// The question for `TCP_INFO`, while the engine runs the connection.
+    pub fn inquiry(&mut self) -> Option<&mut Inquiry> {
+        if let Location::Engine(engine) = &mut self.at { Some(&mut engine.info) } else { None }
+    }
+
+    /// Drops a pending question and its answer: the next caller asks the engine again.
+    pub fn forget_inquiry(&mut self) {
+        self.inquiry().into_iter().for_each(|inquiry| *inquiry = Inquiry::Idle);
+    }
+
+    /// Takes the error that the connection ended with; later calls only see that it has ended.
+    pub fn take_error(&mut self) -> Option<io::Error> {
+        if let Location::Ended(error) = &mut self.at { error.take() } else { None }
+    }
+
+    /// The broker takes the connection out of the kernel.
+    pub fn leave_kernel(&mut self) {
+        self.at = Location::Away(Away::default());
+    }
+
+    /// Its queued bytes are posted in a region.
+    pub fn come(&mut self, region: u32, unread: Vec<u8>) {
+        self.at = Location::Coming(Coming { region, unread });
+    }
+
+    /// The engine has adopted it.
+    pub fn enter_engine(&mut self, region: u32, conn: Conn) {
+        self.at = Location::Engine(InEngine { region, conn, info: Inquiry::Idle });
+    }
+
+    /// The engine has released its queue pair, where these bytes were left. The broker has yet to
+    /// say where the connection is.
+    pub fn part(&mut self, remains: Remains) {
+        self.at = Location::Away(Away { remains: Some(remains) });
+    }
+
+    /// The kernel has it. Returns the location that it left; `None` if the kernel had it already or
+    /// if it has ended, which nothing changes.
+    pub fn enter_kernel(&mut self) -> Option<Location> {
+        let leaves = !matches!(self.at, Location::Kernel(_) | Location::Ended(_));
+        leaves.then(|| std::mem::replace(&mut self.at, Location::Kernel(InKernel::default())))
+    }
+
+    /// The kernel will deliver this many bytes a second time. Only a connection in the kernel can
+    /// have such bytes.
+    pub fn skip_next(&mut self, bytes: u64) {
+        if let Location::Kernel(kernel) = &mut self.at {
+            kernel.skip = bytes;
+        }
+    }
+
+    /// It has ended. Returns the location that it left.
+    pub fn end(&mut self, error: Option<io::Error>) -> Location {
+        std::mem::replace(&mut self.at, Location::Ended(error))
+    }
+
+    /// Reads and discards bytes that the program has had already. Outside the kernel there are none.
     ///
     /// # Errors
     /// `WouldBlock` until all of them have arrived.
     pub fn skip_known(&mut self, id: u64, ready: BorrowedFd<'_>) -> io::Result<()> {
+        let Location::Kernel(kernel) = &mut self.at else { return Ok(()) };
         let mut nowhere = [0; 4096];
-        while self.skip > 0 {
-            let most = nowhere.len().min(usize::try_from(self.skip).unwrap_or(usize::MAX));
+        while kernel.skip > 0 {
+            let most = nowhere.len().min(usize::try_from(kernel.skip).unwrap_or(usize::MAX));
             match recv(&self.fd, &mut nowhere[..most], RecvFlags::DONTWAIT) {
                 // The peer's end came before the bytes did.
-                Ok((0, _)) => self.skip = 0,
-                Ok((count, _)) => self.skip -= count as u64,
+                Ok((0, _)) => kernel.skip = 0,
+                Ok((count, _)) => kernel.skip -= count as u64,
                 Err(error) => return Err(self.later(id, ready, EventFlags::IN | EventFlags::RDHUP, error.into())),
             }
         }

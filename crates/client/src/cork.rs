@@ -5,7 +5,8 @@
 //! program writes in pieces leaves as one piece and costs one doorbell.
 
 use super::batch;
-use super::connection::{Connection, Location};
+use super::connection::Connection;
+use super::location::{InEngine, Location};
 use super::settings::Setting;
 use super::shared::{Inner, Region, in_engine};
 use super::stream::Stream;
@@ -106,14 +107,14 @@ impl Inner {
     pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
         let Inner { connections, regions, ready, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let written = match &mut connection.at {
-            Location::Kernel => {
+        let written = match connection.location() {
+            Location::Kernel(_) => {
                 let written = connection.write_kernel(id, ready.as_fd(), data, more);
                 connection.at_home.0 += *written.as_ref().unwrap_or(&0) as u64;
                 written
             }
-            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &mut Location::Engine { region, conn } => in_engine(regions, region, conn, |consumer| {
+            Location::Away(_) | Location::Coming(_) => Err(ErrorKind::WouldBlock.into()),
+            &Location::Engine(InEngine { region, conn, .. }) => in_engine(regions, region, conn, |consumer| {
                 connection.flush_to(consumer, conn)?;
                 connection.write_engine(consumer, conn, data, more)
             }),
@@ -225,7 +226,7 @@ impl Connection {
 
     fn push_into(&mut self, regions: &mut BTreeMap<u32, Region>) {
         self.cork.let_go();
-        if let Location::Engine { region, conn } = self.at
+        if let Some((region, conn)) = self.in_engine()
             && let Some(region) = regions.get_mut(&region).filter(|region| !region.dead)
         {
             region.consumer.push(conn);

@@ -2,9 +2,10 @@
 //! of sockets.
 
 use super::adopting::{Adopting, NotAdopted};
-use super::connection::{Connection, Location};
+use super::connection::Connection;
 use super::descriptors::lifted;
 use super::direct::Ticker;
+use super::location::{Away, Coming, InEngine, InKernel, Location};
 use super::shared::{Inner, Region, Shared, until};
 use crate::heard;
 use baton_consumer::adoption::{Adoption, Brought};
@@ -16,6 +17,7 @@ use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request, Sizes};
 use baton_ipc::queues::{read_queues, write_queues};
 use baton_journal::tuple_of;
+use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
 use std::collections::btree_map::Entry;
@@ -116,6 +118,7 @@ impl Inner {
 
     fn on_parcel(&mut self, shared: &Shared, parcel: Parcel) {
         let mut fds = parcel.fds.into_iter().map(lifted);
+        // Both sides agreed on a version, so only a broken broker sends anything else.
         let Some(reply) = Reply::from_bytes(&parcel.bytes) else { return };
         heard::tell_of(&reply, |id| tuple_of(&self.connections.get(&id)?.fd));
         if let Reply::Stays { id, .. } | Reply::Stand { id, .. } | Reply::Home { id, .. } | Reply::Gone { id, .. } =
@@ -124,6 +127,7 @@ impl Inner {
             self.arrive_first(id);
         }
         match reply {
+            // The program declines connections for memory that it cannot use (`on_bring`).
             Reply::Region { region, sizes } => {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
                     && let Ok(made) = make_region(file, doorbell, completions, sizes)
@@ -179,23 +183,25 @@ impl Inner {
             && let Some(adopting) = self.adopting.get_mut(&seq)
             && let Some(fd) = adopting.fd.take()
         {
-            place.insert(Connection::new(fd, Location::Away, seq, std::mem::take(&mut adopting.before)));
+            place.insert(Connection::new(fd, seq, std::mem::take(&mut adopting.before)));
         }
         let taken = match (self.connections.get_mut(&id), self.regions.get_mut(&region)) {
-            (Some(Connection { at: Location::Coming { .. } | Location::Engine { .. }, .. }), _) => true,
-            (Some(connection @ Connection { at: Location::Away, .. }), Some(Region { consumer, .. })) => {
+            (Some(connection), Some(Region { consumer, .. })) if matches!(connection.location(), Location::Away(_)) => {
                 let adoption = Adoption(id);
                 let taken = queues.and_then(|brought| {
                     let unread = brought.unread.clone();
                     consumer.expect(adoption);
                     consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
-                    connection.at = Location::Coming { region, unread };
+                    connection.come(region, unread);
                     Ok(())
                 });
                 taken.is_ok()
             }
-            // The program has closed it since, or its engine has died.
-            _ => false,
+            // An earlier broker brought it and died before it noted the answer. If the connection is
+            // neither there nor on the way, it has ended, or the memory could not be used.
+            (Some(connection), _) => matches!(connection.location(), Location::Coming(_) | Location::Engine(_)),
+            // The program has closed it since.
+            (None, _) => false,
         };
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
     }
@@ -205,14 +211,14 @@ impl Inner {
     /// the adoption were forgotten now, that announcement would be taken for the next adoption and
     /// release its connection.
     fn arrive_first(&mut self, id: u64) {
-        if let Some(&Location::Coming { region, .. }) = self.connections.get(&id).map(|connection| &connection.at) {
+        if let Some(region) = self.connections.get(&id).and_then(Connection::coming_to) {
             self.hear_engine(region, baton_tcp::time::Instant(0));
         }
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
-        if let Some(Location::Coming { region, .. }) = self.connections.get(&id).map(|connection| &connection.at)
-            && let Some(region) = self.regions.get_mut(region)
+        if let Some(region) = self.connections.get(&id).and_then(Connection::coming_to)
+            && let Some(region) = self.regions.get_mut(&region)
         {
             region.consumer.forget_adoption(Adoption(id));
         }
@@ -226,9 +232,11 @@ impl Inner {
             }
             return;
         }
+        // The program has closed it since.
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        if matches!(connection.at, Location::Away | Location::Coming { .. }) {
-            connection.at = Location::Kernel;
+        // A connection in an engine stays there: the kernel refused to take it back.
+        if matches!(connection.location(), Location::Away(_) | Location::Coming(_)) {
+            connection.enter_kernel();
         }
         connection.refusal = connection.restoring.then_some(text);
         self.settle(id);
@@ -237,20 +245,23 @@ impl Inner {
     /// The broker wants to hand the connection over. Bytes that are queued here travel with it.
     fn on_prepare(&mut self, id: u64) {
         let may = |connection: &&Connection| {
-            connection.is_in_kernel() && connection.skip == 0 && !connection.closed && !connection.restoring
+            let is_plain = matches!(connection.location(), Location::Kernel(InKernel { skip: 0 }));
+            is_plain && !connection.closed && !connection.restoring
         };
         let connection = self.connections.get(&id).filter(may);
         let free = connection.is_some_and(|connection| self.no_buffers_for(connection.fd.as_fd()).is_none());
         if let Some(connection) = self.connections.get_mut(&id).filter(|_| free) {
-            connection.at = Location::Away;
+            connection.leave_kernel();
         }
         let _ = self.say(&Request::Ready { id, free }, Vec::new());
     }
 
     fn on_stand(&mut self, id: u64, rcv_pos: u64, tail_pos: u64) {
         let Inner { connections, regions, .. } = self;
+        // The program has closed it since, which it has told the broker.
         let Some(connection) = connections.get_mut(&id) else { return };
-        let Location::Engine { region, conn } = connection.at else { return };
+        // It has left the engine since, or has ended, and another message says so.
+        let Some((region, conn)) = connection.in_engine() else { return };
         let left = regions.get_mut(&region).and_then(|region| region.consumer.standing_at(conn, tail_pos, rcv_pos));
         let left = left.unwrap_or_default();
         connection.shut |= left.shut;
@@ -269,32 +280,33 @@ impl Inner {
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
         let Inner { connections, regions, .. } = self;
+        // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
-        match std::mem::replace(&mut connection.at, Location::Kernel) {
-            Location::Engine { region, conn } => {
+        match connection.enter_kernel() {
+            Some(Location::Engine(InEngine { region, conn, .. })) => {
                 if let Some(region) = regions.get_mut(&region) {
                     let left = region.consumer.standing_at(conn, tail_pos, rcv_pos).filter(|_| !whole);
                     // An engine in this process may have received more while the broker was
                     // capturing.
                     let received = region.consumer.stream(conn).map_or(0, Stream::received_total);
-                    connection.skip = if whole { 0 } else { received.saturating_sub(rcv_pos) };
+                    connection.skip_next(if whole { 0 } else { received.saturating_sub(rcv_pos) });
                     left.into_iter().for_each(|left| connection.take_left(left));
                     region.leave(conn);
                 }
             }
-            Location::Coming { region, unread } => {
+            Some(Location::Coming(Coming { region, unread })) => {
                 connection.unread.extend(unread);
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
             // If the kernel has the whole connection, it has these bytes too.
-            Location::Away => {
-                let remains = connection.remains.take().filter(|_| !whole);
+            Some(Location::Away(Away { remains })) => {
+                let remains = remains.filter(|_| !whole);
                 remains.into_iter().for_each(|remains| connection.take_left(remains.beyond(tail_pos)));
             }
-            Location::Kernel => {}
-            ended @ Location::Ended(_) => connection.at = ended,
+            // Nothing of it is elsewhere: the kernel had it already, or it has ended.
+            Some(Location::Kernel(_) | Location::Ended(_)) | None => {}
         }
         if whole {
             (connection.unread, connection.unsent) = Default::default();
@@ -309,29 +321,30 @@ impl Inner {
         // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {
             adopting.fd = None;
-            adopting.settle(Err(NotAdopted { fd: None, code: "lost".into(), text: text.to_owned() }));
+            adopting.settle(Err(NotAdopted::because(Reason::Lost, None, text)));
         }
+        // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
-        let mut error = (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
-        match std::mem::replace(&mut connection.at, Location::Away) {
-            Location::Engine { region, conn } => {
+        let lost = || (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
+        let error_of = |(region, conn)| regions.get(&region)?.consumer.error(conn);
+        match connection.end(connection.in_engine().and_then(error_of).or_else(lost)) {
+            Location::Engine(InEngine { region, conn, .. }) => {
                 if let Some(region) = regions.get_mut(&region) {
-                    error = region.consumer.error(conn).or(error);
                     let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
                     connection.unread.extend(left.unread);
                     region.leave(conn);
                 }
             }
-            Location::Coming { region, unread } => {
+            Location::Coming(Coming { region, unread }) => {
                 connection.unread.extend(unread);
                 // If the engine adopts it later, the consumer aborts it.
                 if let Some(region) = regions.get_mut(&region) {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
-            _ => {}
+            // No region has any of its bytes.
+            Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => {}
         }
-        connection.at = Location::Ended(error);
         self.settle(id);
         self.forget_dead_regions();
     }
@@ -348,9 +361,9 @@ impl Inner {
     /// Drops dead regions that no connection uses any more.
     pub(super) fn forget_dead_regions(&mut self) {
         let Inner { connections, regions, .. } = self;
-        let uses = |connection: &Connection, number: u32| match connection.at {
-            Location::Engine { region, .. } | Location::Coming { region, .. } => region == number,
-            _ => false,
+        let uses = |connection: &Connection, number: u32| match connection.location() {
+            Location::Engine(InEngine { region, .. }) | Location::Coming(Coming { region, .. }) => *region == number,
+            Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => false,
         };
         regions
             .retain(|number, region| !region.dead || connections.values().any(|connection| uses(connection, *number)));
@@ -360,11 +373,12 @@ impl Inner {
     /// work.
     fn settle(&mut self, id: u64) {
         let Inner { connections, adopting, ready, .. } = self;
+        // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
         if let Some(adopting) = adopting.get_mut(&connection.seq) {
             adopting.settle(Ok(id));
         }
-        (connection.asked, connection.info) = (false, None);
+        connection.forget_inquiry();
         connection.watchers.news += 1;
         if connection.is_in_kernel() {
             connection.tell_socket();
@@ -412,8 +426,10 @@ impl Inner {
 
     fn on_adopted(&mut self, number: u32, id: u64, conn: Conn) {
         let Inner { connections, regions, .. } = self;
+        // The consumer reports only adoptions that it still expects, and forgets those of connections
+        // that have gone.
         let (Some(connection), Some(region)) = (connections.get_mut(&id), regions.get_mut(&number)) else { return };
-        connection.at = Location::Engine { region: number, conn };
+        connection.enter_engine(number, conn);
         connection.begin_cork();
         // Bytes that do not fit are written when there is space.
         let _ = connection.flush_to(&mut region.consumer, conn);
@@ -422,7 +438,7 @@ impl Inner {
         let restoring = connection.restoring;
         // The queue pair's previous connection was closed and has ended.
         if let Some(before) = region.names.insert(conn, id).and_then(|before| connections.get_mut(&before)) {
-            before.at = Location::Ended(None);
+            before.end(None);
         }
         if restoring {
             let _ = self.say(&Request::Restore { id }, Vec::new());
@@ -449,6 +465,7 @@ impl Inner {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
         if waited.is_err() {
+            // A signal interrupted it. What is ready is reported again in the next round.
             return;
         }
         for event in events {

@@ -1,7 +1,6 @@
 //! Sends a file's content without an intermediate copy: the file is read directly into the buffer
 //! that the engine sends from.
 
-use super::connection::Location;
 use super::shared::{Inner, in_engine};
 use super::stream::Stream;
 use baton_consumer::stream::FilePiece;
@@ -26,7 +25,7 @@ impl Inner {
     fn send_file(&mut self, id: u64, piece: FilePiece<'_>, more: bool) -> io::Result<usize> {
         let Inner { connections, regions, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let Location::Engine { region, conn } = connection.at else { return Err(ErrorKind::Unsupported.into()) };
+        let (region, conn) = connection.in_engine().ok_or(ErrorKind::Unsupported)?;
         let sent = in_engine(regions, region, conn, |consumer| {
             connection.flush_to(consumer, conn)?;
             connection.write_engine(consumer, conn, piece, more)

@@ -2,6 +2,7 @@
 
 use baton_ipc::message::Reply;
 use baton_journal::{Event, Kind, Level, is_on, tell};
+use baton_policy::Reason;
 use baton_wire::addr::Tuple;
 
 /// Tells of a message, before anything is done about it. `tuple` names a connection by its number.
@@ -19,7 +20,7 @@ pub(super) fn tell_of(reply: &Reply, tuple: impl Fn(u64) -> Option<Tuple>) {
         Reply::Gone { id, text, .. } if text.is_empty() => {
             line(Level::Debug, Kind::ENDED, *id, "", "it has ended in the engine");
         }
-        Reply::Gone { id, text, .. } => line(Level::Error, Kind::LOST, *id, "lost", text),
+        Reply::Gone { id, text, .. } => line(Level::Error, Kind::LOST, *id, Reason::Lost.code(), text),
         Reply::Dead { region } => tell(Level::Warn, Kind::ENGINE, |event| {
             event.text(format!("the engine of memory {region} has ended; its connections come home"))
         }),
@@ -28,7 +29,7 @@ pub(super) fn tell_of(reply: &Reply, tuple: impl Fn(u64) -> Option<Tuple>) {
         }
         Reply::Refused { text } => tell(Level::Warn, Kind::DENIED, |event| event.text(text)),
         Reply::Restarted {} => tell(Level::Warn, Kind::BROKER, |event| {
-            event.reason("broker-died").text("the broker died, and another goes on")
+            event.reason(Reason::BrokerDied).text("the broker died, and another goes on")
         }),
         _ => {}
     }
@@ -37,6 +38,6 @@ pub(super) fn tell_of(reply: &Reply, tuple: impl Fn(u64) -> Option<Tuple>) {
 /// Tells that the engine has a connection.
 pub(super) fn tell_of_arrival(id: u64, tuple: impl Fn() -> Option<Tuple>) {
     tell(Level::Debug, Kind::MOVED, |event| {
-        event.tuple(tuple()).reason("handed-over").text(format!("connection {id}: it is in the engine"))
+        event.tuple(tuple()).reason(Reason::HandedOver).text(format!("connection {id}: it is in the engine"))
     });
 }

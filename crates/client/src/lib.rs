@@ -37,6 +37,7 @@ mod direct;
 mod events;
 mod files;
 mod heard;
+mod location;
 mod options;
 pub mod raw;
 mod ready;

@@ -1,6 +1,7 @@
 //! Options of a [`Stream`]. They apply wherever its connection is, and move with it.
 
-use super::connection::Location;
+use super::connection::Connection;
+use super::location::{InEngine, Inquiry, Location};
 use super::settings::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
@@ -222,36 +223,38 @@ impl Inner {
     fn take_error(&mut self, id: u64) -> io::Result<Option<io::Error>> {
         let Inner { connections, regions, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        Ok(match &mut connection.at {
-            Location::Kernel => sockopt::socket_error(&connection.fd)?.err().map(io::Error::from),
-            Location::Away | Location::Coming { .. } => None,
-            Location::Engine { region, conn } => {
+        Ok(match connection.location() {
+            Location::Kernel(_) => sockopt::socket_error(&connection.fd)?.err().map(io::Error::from),
+            Location::Away(_) | Location::Coming(_) => None,
+            Location::Engine(InEngine { region, conn, .. }) => {
                 let consumer = regions.get_mut(region).map(|region| &mut region.consumer);
                 consumer.and_then(|consumer| consumer.take_soft_error(*conn))
             }
-            Location::Ended(error) => error.take(),
+            Location::Ended(_) => connection.take_error(),
         })
     }
 
     fn poll_info(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let ask = match &connection.at {
-            Location::Kernel => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+        match connection.location() {
+            Location::Kernel(_) => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
             Location::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
-            Location::Away | Location::Coming { .. } => false,
-            Location::Engine { .. } => match connection.info.take() {
-                Some(mut bytes) => {
-                    // Zeros pad the engine's part to the size that the running kernel reports.
-                    bytes.resize(tcp_info::len(connection.fd.as_fd())?, 0);
-                    return Poll::Ready(Ok(bytes));
-                }
-                None => !std::mem::replace(&mut connection.asked, true),
-            },
+            Location::Away(_) | Location::Coming(_) | Location::Engine(_) => {}
+        }
+        let ask = match connection.inquiry().map(Inquiry::take) {
+            Some(Ok(mut bytes)) => {
+                // Zeros pad the engine's part to the size that the running kernel reports.
+                bytes.resize(tcp_info::len(connection.fd.as_fd())?, 0);
+                return Poll::Ready(Ok(bytes));
+            }
+            Some(Err(must_ask)) => must_ask,
+            // On the way. The caller is woken on arrival.
+            None => false,
         };
         connection.askers.add(cx);
         if ask && let Err(error) = self.say(&Request::Info { id }, Vec::new()) {
             // The next caller asks again.
-            self.connections.get_mut(&id).into_iter().for_each(|connection| connection.asked = false);
+            self.connections.get_mut(&id).into_iter().for_each(Connection::forget_inquiry);
             return Poll::Ready(Err(error));
         }
         if self.channel.is_none() { Poll::Ready(Err(ErrorKind::NotConnected.into())) } else { Poll::Pending }
@@ -261,8 +264,9 @@ impl Inner {
     /// message will say where.
     pub(super) fn on_info(&mut self, id: u64, bytes: Vec<u8>) {
         let Some(connection) = self.connections.get_mut(&id).filter(|_| !bytes.is_empty()) else { return };
-        connection.asked = false;
-        connection.info = Some(bytes);
+        // A connection that has left the engine meanwhile has forgotten the question.
+        let Some(inquiry) = connection.inquiry() else { return };
+        *inquiry = Inquiry::Answered(bytes);
         connection.askers.wake();
     }
 }

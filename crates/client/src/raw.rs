@@ -32,6 +32,7 @@ use baton_ipc::channel::{Channel, Parcel};
 use baton_ipc::message::{RawSizes, Reply, Request};
 use baton_ipc::queues::read_two;
 use baton_ipc::version::{HELLO, agree};
+use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::collections::{BTreeMap, VecDeque};
@@ -449,7 +450,7 @@ impl RawService {
         if let Some(fd) = self.adopting.remove(&seq) {
             // It was lost before it arrived, so nobody owns what is left of the socket.
             drop(fd);
-            let refused = NotAdopted { fd: None, code: "lost".into(), text };
+            let refused = NotAdopted::because(Reason::Lost, None, text);
             return self.events.push_back(RawEvent::NotAdopted { seq, refused });
         }
         let Some(Connection { at, .. }) = self.connections.remove(&id) else { return };

@@ -6,7 +6,8 @@
 //! independent of the connection's location. In the kernel, the socket is watched edge-triggered by
 //! the library's thread.
 
-use super::connection::{Connection, Location};
+use super::connection::Connection;
+use super::location::{InEngine, Location};
 use super::shared::{Inner, Region};
 use super::stream::Stream;
 use crate::sys::queue_lengths;
@@ -151,10 +152,10 @@ impl Inner {
         if connection.is_in_kernel() && !connection.watchers.is_empty() {
             connection.watch_socket(id, ready.as_fd());
         }
-        let mut state = match &connection.at {
-            Location::Kernel => in_kernel(connection),
-            Location::Away | Location::Coming { .. } => Readiness::default(),
-            Location::Engine { region, conn } => {
+        let mut state = match connection.location() {
+            Location::Kernel(_) => in_kernel(connection),
+            Location::Away(_) | Location::Coming(_) => Readiness::default(),
+            Location::Engine(InEngine { region, conn, .. }) => {
                 regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, connection.shut))
             }
             Location::Ended(error) => Readiness {
@@ -183,10 +184,10 @@ impl Inner {
             return Ok(first);
         }
         let rest = &mut buf[first..];
-        let more = match &connection.at {
-            Location::Kernel => connection.peek_kernel(id, ready.as_fd(), rest),
-            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            &Location::Engine { region, conn } => {
+        let more = match connection.location() {
+            Location::Kernel(_) => connection.peek_kernel(id, ready.as_fd(), rest),
+            Location::Away(_) | Location::Coming(_) => Err(ErrorKind::WouldBlock.into()),
+            &Location::Engine(InEngine { region, conn, .. }) => {
                 super::shared::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
             }
             // The error itself is left for the next read.
@@ -203,17 +204,18 @@ impl Inner {
 
     fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
         let connection = self.connections.get(&id).ok_or(ErrorKind::NotConnected)?;
-        let (unread, unsent) = match &connection.at {
-            Location::Kernel => {
+        let (unread, unsent) = match connection.location() {
+            Location::Kernel(_) => {
                 let (send, unread) = queue_lengths::of(connection.fd.as_fd())?;
                 (unread as usize, send as usize)
             }
-            Location::Engine { region, conn } => self
+            Location::Engine(InEngine { region, conn, .. }) => self
                 .regions
                 .get(region)
                 .and_then(|region| region.consumer.stream(*conn))
                 .map_or((0, 0), |stream| (stream.readable(), stream.unacknowledged())),
-            _ => (0, 0),
+            // Bytes on the way are in nobody's queue.
+            Location::Away(_) | Location::Coming(_) | Location::Ended(_) => (0, 0),
         };
         Ok((connection.unread.len() + unread, connection.unsent.len() + unsent))
     }

@@ -7,7 +7,7 @@
 //!  moving            decided again on arrival
 //! ```
 
-use super::connection::Location;
+use super::location::Location;
 use super::shared::Inner;
 use baton_ipc::message::Request;
 use baton_ipc::queues::write_queues;
@@ -19,8 +19,8 @@ impl Inner {
     pub fn begin_restore(&mut self, id: u64) -> io::Result<()> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         connection.restoring = true;
-        match connection.at {
-            Location::Engine { .. } => self.say(&Request::Restore { id }, Vec::new()),
+        match connection.location() {
+            Location::Engine(_) => self.say(&Request::Restore { id }, Vec::new()),
             // The request is made on arrival.
             _ => Ok(()),
         }
@@ -29,14 +29,14 @@ impl Inner {
     pub fn poll_restored(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<OwnedFd>> {
         let gone = self.channel.is_none();
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let over = match &mut connection.at {
+        let over = match connection.location() {
             _ if connection.refusal.is_some() => connection.refusal.take().map(io::Error::other),
-            Location::Kernel => match self.restore_from_kernel(id) {
+            Location::Kernel(_) => match self.restore_from_kernel(id) {
                 Ok(fd) => return Poll::Ready(Ok(fd)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
                 Err(error) => Some(error),
             },
-            Location::Ended(error) => Some(error.take().unwrap_or(ErrorKind::NotConnected.into())),
+            Location::Ended(_) => Some(connection.take_error().unwrap_or(ErrorKind::NotConnected.into())),
             // The service has gone, so nobody can restore the connection.
             _ if gone => Some(ErrorKind::NotConnected.into()),
             _ => None,
@@ -81,7 +81,7 @@ impl Inner {
         let (unread, unsent) = (connection.unread.len() as u32, connection.unsent.len() as u32);
         self.say(&Request::PutBack { id, unread, unsent }, file.into_iter().collect())?;
         let connection = self.connections.get_mut(&id).expect("the connection was found above");
-        connection.at = Location::Away;
+        connection.leave_kernel();
         Ok(())
     }
 }

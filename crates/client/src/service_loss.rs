@@ -6,10 +6,11 @@
 //! reset.
 
 use super::adopting::NotAdopted;
-use super::connection::Location;
+use super::location::{Coming, InEngine, Location};
 use super::shared::{Inner, Region};
 use baton_consumer::adoption::Adoption;
 use baton_journal::{Kind, Level, tell};
+use baton_policy::Reason;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +29,7 @@ impl Inner {
     pub(super) fn on_service_gone(&mut self) {
         // After the handle is dropped nobody minds.
         if !self.ended {
-            tell(Level::Error, Kind::SERVICE, |event| event.reason("service-gone").text("the service has gone"));
+            tell(Level::Error, Kind::SERVICE, |event| event.reason(Reason::ServiceKilled).text("the service has gone"));
         }
         self.hang_up();
         let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
@@ -37,19 +38,19 @@ impl Inner {
             adopting.settle(Err(NotAdopted::broken(fd, &gone())));
         }
         for (id, connection) in &mut self.connections {
-            let lost = match &connection.at {
-                Location::Away => true,
-                Location::Coming { region, .. } => {
+            let lost = match connection.location() {
+                Location::Away(_) => true,
+                Location::Coming(Coming { region, .. }) => {
                     let region = self.regions.get_mut(region);
                     region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
                     true
                 }
                 // A live engine keeps serving its connections.
-                Location::Engine { region, .. } => self.regions.get(region).is_none_or(|region| region.dead),
-                Location::Kernel | Location::Ended(_) => false,
+                Location::Engine(InEngine { region, .. }) => self.regions.get(region).is_none_or(|region| region.dead),
+                Location::Kernel(_) | Location::Ended(_) => false,
             };
             if lost {
-                connection.at = Location::Ended(Some(reset()));
+                connection.end(Some(reset()));
             }
             if connection.restoring {
                 connection.refusal = Some(gone().to_string());
@@ -94,7 +95,7 @@ impl Inner {
     /// program has.
     pub(super) fn end_without_service(&mut self, id: u64) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.at = Location::Ended(Some(reset()));
+        connection.end(Some(reset()));
         connection.wake();
         if connection.closed {
             self.close(id);
@@ -106,7 +107,7 @@ impl Inner {
         let Some(region) = regions.get_mut(&number) else { return };
         let mut closed = Vec::new();
         for (id, connection) in connections.iter_mut() {
-            let Location::Engine { region: at, conn } = connection.at else { continue };
+            let Some((at, conn)) = connection.in_engine() else { continue };
             if at != number {
                 continue;
             }
@@ -114,7 +115,7 @@ impl Inner {
             let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
             connection.unread.extend(left.unread);
             region.leave(conn);
-            connection.at = Location::Ended(Some(reset()));
+            connection.end(Some(reset()));
             connection.watchers.news += 1;
             connection.wake();
             closed.extend(connection.closed.then_some(*id));

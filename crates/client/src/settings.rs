@@ -5,7 +5,7 @@
 //! that were never set here are left to the socket. Nothing is set on a husk, because the broker
 //! needs some options off there.
 
-use super::connection::{Connection, Location};
+use super::connection::Connection;
 use super::shared::{Inner, Region};
 use baton_consumer::buffers::Share;
 use baton_consumer::consumer::{Conn, Consumer};
@@ -165,7 +165,7 @@ impl Inner {
         let kind = std::mem::discriminant(&setting);
         connection.settings.retain(|other| std::mem::discriminant(other) != kind);
         connection.settings.push(setting.clone());
-        if let Location::Engine { region, conn } = connection.at
+        if let Some((region, conn)) = connection.in_engine()
             && let Some(region) = regions.get_mut(&region)
         {
             match setting {
@@ -190,7 +190,7 @@ impl Inner {
             return false;
         }
         for connection in connections.values_mut().filter(|connection| connection.settings_pending) {
-            if let Location::Engine { region, conn } = connection.at
+            if let Some((region, conn)) = connection.in_engine()
                 && let Some(Region { consumer, .. }) = regions.get_mut(&region)
             {
                 connection.tell_engine(consumer, conn);

@@ -1,11 +1,12 @@
 //! The state that a program's threads and this library's thread share.
 
 use super::adopting::Adopting;
-use super::connection::{Connection, Location};
+use super::connection::Connection;
 use super::cork::Corks;
 use super::descriptors::lifted;
 use super::direct::{Attendance, LocalEngine};
 use super::events;
+use super::location::{InEngine, Location};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::fork::{Process, Unshared};
@@ -281,17 +282,17 @@ impl Inner {
             }
             return count;
         }
-        let read = match &mut connection.at {
-            Location::Kernel => {
+        let read = match connection.location() {
+            Location::Kernel(_) => {
                 let read = connection.read_kernel(id, ready.as_fd(), buf);
                 connection.at_home.1 += *read.as_ref().unwrap_or(&0) as u64;
                 read
             }
-            Location::Away | Location::Coming { .. } => Err(ErrorKind::WouldBlock.into()),
-            Location::Engine { region, conn } => {
-                in_engine(regions, *region, *conn, |consumer| consumer.read(*conn, buf))
+            Location::Away(_) | Location::Coming(_) => Err(ErrorKind::WouldBlock.into()),
+            &Location::Engine(InEngine { region, conn, .. }) => {
+                in_engine(regions, region, conn, |consumer| consumer.read(conn, buf))
             }
-            Location::Ended(error) => error.take().map_or(Ok(0), Err),
+            Location::Ended(_) => connection.take_error().map_or(Ok(0), Err),
         };
         match read {
             Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
@@ -311,13 +312,13 @@ impl Inner {
         let Inner { connections, regions, ready, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         connection.shut = true;
-        match &connection.at {
-            Location::Kernel => connection.flush(id, ready.as_fd()).or_else(not_now),
-            &Location::Engine { region, conn } => {
+        match connection.location() {
+            Location::Kernel(_) => connection.flush(id, ready.as_fd()).or_else(not_now),
+            &Location::Engine(InEngine { region, conn, .. }) => {
                 in_engine(regions, region, conn, |consumer| connection.flush_to(consumer, conn)).or_else(not_now)
             }
             // Done on arrival.
-            Location::Away | Location::Coming { .. } => Ok(()),
+            Location::Away(_) | Location::Coming(_) => Ok(()),
             Location::Ended(_) => Err(ErrorKind::NotConnected.into()),
         }
     }
@@ -332,10 +333,10 @@ impl Inner {
         // Wake watchers, which would otherwise sleep forever.
         connection.watchers.wake();
         connection.watchers.clear();
-        match &connection.at {
+        match connection.location() {
             // Closed on arrival.
-            Location::Away | Location::Coming { .. } => return,
-            Location::Engine { region, conn } => {
+            Location::Away(_) | Location::Coming(_) => return,
+            Location::Engine(InEngine { region, conn, .. }) => {
                 if let Some(region) = regions.get_mut(region).filter(|region| !region.dead) {
                     if connection.unread.is_empty() && !connection.aborts() {
                         region.consumer.close(*conn);
@@ -351,7 +352,7 @@ impl Inner {
                     return;
                 }
             }
-            Location::Kernel => {
+            Location::Kernel(_) => {
                 if matches!(connection.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
                     return;
                 }
@@ -373,7 +374,7 @@ impl Inner {
     pub fn on_parted(&mut self, region: u32, conn: Conn, remains: Remains) {
         let Some(id) = self.regions.get_mut(&region).and_then(|region| region.names.remove(&conn)) else { return };
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        (connection.at, connection.remains) = (Location::Away, Some(remains));
+        connection.part(remains);
         if self.channel.is_none() {
             self.end_without_service(id);
         }

@@ -2,7 +2,8 @@
 
 use super::adopting::Arrived;
 use super::batch;
-use super::connection::Location;
+use super::connection::Connection;
+use super::location::Location;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
 use baton_consumer::wake::{Doorbell, block_on};
@@ -63,10 +64,10 @@ impl Stream {
 
     /// Returns where the connection is now.
     pub fn place(&self) -> Place {
-        let place = self.shared.with(|inner| match inner.connection(self.id).map(|connection| &connection.at) {
-            Some(Location::Kernel) => Place::Kernel,
-            Some(Location::Engine { .. }) => Place::Engine,
-            Some(Location::Away | Location::Coming { .. }) => Place::Moving,
+        let place = self.shared.with(|inner| match inner.connection(self.id).map(Connection::location) {
+            Some(Location::Kernel(_)) => Place::Kernel,
+            Some(Location::Engine(_)) => Place::Engine,
+            Some(Location::Away(_) | Location::Coming(_)) => Place::Moving,
             Some(Location::Ended(_)) | None => Place::Ended,
         });
         place.unwrap_or(Place::Ended)

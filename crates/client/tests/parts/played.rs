@@ -8,7 +8,7 @@ use baton_ipc::queues::write_queues;
 use baton_ipc::version::NEWEST;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -39,13 +39,18 @@ impl Played {
     /// Hangs up.
     pub fn end(self) {}
 
-    /// Announces memory of these sizes and returns the engine's end of it.
+    /// Announces memory of these sizes and returns the engine's end of it. The test process plays
+    /// the engine.
     pub fn make_region(&self, sizes: Sizes, layout: Layout) -> (EngineRegion, OwnedFd) {
+        self.make_region_of(getpid(), sizes, layout)
+    }
+
+    /// The same, for an engine that lives as long as `process`.
+    pub fn make_region_of(&self, process: Pid, sizes: Sizes, layout: Layout) -> (EngineRegion, OwnedFd) {
         let memory = SharedMemory::create(layout).unwrap();
         let eventfd = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
         let completions = eventfd();
-        // The test process plays the engine.
-        let engine = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        let engine = pidfd_open(process, PidfdFlags::empty()).unwrap();
         let memory_file = memory.as_fd().try_clone_to_owned().unwrap();
         let fds = vec![memory_file, eventfd(), completions.try_clone().unwrap(), engine];
         self.say_with(Reply::Region { region: 1, sizes }, fds);

@@ -6,10 +6,12 @@ use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::{Completion, Events, Request as EngineRequest};
 use baton_ipc::message::{Reply, Request, Selector, Sizes};
 use baton_testkit::wait_for;
+use rustix::process::Pid;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
+use std::process::Command;
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
@@ -260,5 +262,47 @@ fn bytes_written_and_closed_during_a_restore_are_sent_by_the_kernel() {
             peer.read_to_end(&mut bytes).unwrap();
             assert_eq!(bytes, b"defg");
         });
+    });
+}
+
+/// The engine has released a connection for its move, and its program has closed it. Then engine and
+/// service are killed before the program hears of either. Nobody else will end the connection.
+#[test]
+fn a_stream_closed_during_a_restore_ends_with_engine_and_service() {
+    play_with(|service, broker| {
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let (engine, completions) = broker.make_region_of(Pid::from_child(&process), Sizes::of(&SMALL), SMALL.layout());
+        let (ours, mut peer) = pair();
+        let wakes = || rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
+        let raises = |events| {
+            engine.qp(0).raise(events);
+            assert!(engine.complete(Completion::Ready { qp: 0, events }));
+        };
+        let stream = thread::scope(|scope| {
+            let adopting = scope.spawn(|| service.adopt(ours.into()));
+            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            assert!(broker.bring(seq, 7));
+            assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
+            wakes();
+            adopting.join().unwrap().unwrap()
+        });
+        raises(Events::MOVED);
+        wakes();
+        drop(stream);
+        wait_for("the close", || engine.pop_request() == Some(EngineRequest::Close { qp: 0 }));
+        assert_eq!(broker.hear(), Request::Close { id: 7 });
+        // From here on the library's thread sleeps until the broker hangs up.
+        wait_for("the thread's sleep", || {
+            engine.must_wake_consumer() && {
+                thread::sleep(Duration::from_millis(20));
+                !engine.must_wake_consumer()
+            }
+        });
+        raises(Events::CLOSED | Events::RELEASED);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        broker.end();
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the connection must be closed");
+        drop(service);
     });
 }

@@ -6,7 +6,7 @@
 //! can harm only its own connections. The broker must not kill the program where it would kill an
 //! engine of its own. It takes the device away instead. From then on the engine neither receives
 //! nor sends, and its ledger stands still, except for frames that the engine had already read. The
-//! program undoes their effects when it is told how far its connections had come (`Line::skip` in
+//! program undoes their effects when it is told how far its connections had come (`InKernel::skip` in
 //! `baton_client`).
 
 use super::Broker;

@@ -1,0 +1,94 @@
+//! The location of a connection, as its program sees it. Each location owns the data that exists
+//! only there.
+//!
+//! ```text
+//!          Prepare, PutBack            Bring             Adopted
+//!  Kernel ------------------> Away ------------> Coming ---------> Engine
+//!    ^                         ^ |                 |               |   |
+//!    |                         | +--Home, Stays <--+               |   |
+//!    +-------------------------|---------------------<-- Home -----+   |
+//!                              +---- closed, and released by the engine+
+//!  any --> Ended
+//! ```
+
+use baton_consumer::adoption::Remains;
+use baton_consumer::consumer::Conn;
+use std::io;
+
+/// The location of a connection.
+#[derive(Debug)]
+pub(super) enum Location {
+    /// The kernel runs it, and its descriptor is a socket.
+    Kernel(InKernel),
+    /// It is moving. This process uses neither the descriptor nor the region.
+    Away(Away),
+    /// Its queued bytes are posted in the region and wait for the engine.
+    Coming(Coming),
+    /// The engine runs it.
+    Engine(InEngine),
+    /// It has ended, with this error if there was one.
+    Ended(Option<io::Error>),
+}
+
+/// A connection in the kernel.
+#[derive(Debug, Default)]
+pub(super) struct InKernel {
+    /// Bytes that the kernel will deliver a second time: the program has read them already, or they
+    /// are in the connection's `unread`.
+    pub skip: u64,
+}
+
+/// A connection between two locations.
+#[derive(Debug, Default)]
+pub(super) struct Away {
+    /// Bytes left in a region whose queue pair no longer belongs to this connection. They are kept
+    /// until the broker says how many of them the kernel has.
+    pub remains: Option<Remains>,
+}
+
+/// A connection that waits for the engine.
+#[derive(Debug)]
+pub(super) struct Coming {
+    /// Number of the region.
+    pub region: u32,
+    /// A copy of the unread bytes, in case the engine dies before it takes the connection.
+    pub unread: Vec<u8>,
+}
+
+/// A connection that the engine runs.
+#[derive(Debug)]
+pub(super) struct InEngine {
+    /// Number of the region.
+    pub region: u32,
+    /// The queue pair there.
+    pub conn: Conn,
+    /// A question for `TCP_INFO`.
+    pub info: Inquiry,
+}
+
+/// A question of the program for `TCP_INFO`, which only the engine can answer.
+#[derive(Debug, Default)]
+pub(super) enum Inquiry {
+    /// Nobody has asked since the last answer was taken.
+    #[default]
+    Idle,
+    /// The engine has been asked.
+    Asked,
+    /// The engine's answer, until a caller takes it.
+    Answered(Vec<u8>),
+}
+
+impl Inquiry {
+    /// Takes the answer if there is one. Otherwise notes that the engine is asked, and returns
+    /// whether the caller has to ask it.
+    pub fn take(&mut self) -> Result<Vec<u8>, bool> {
+        match std::mem::replace(self, Inquiry::Asked) {
+            Inquiry::Idle => Err(true),
+            Inquiry::Asked => Err(false),
+            Inquiry::Answered(bytes) => {
+                *self = Inquiry::Idle;
+                Ok(bytes)
+            }
+        }
+    }
+}
