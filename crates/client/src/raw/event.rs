@@ -24,7 +24,7 @@ pub struct Landing {
     pub unsent: (Extent, u64),
 }
 
-/// An event.
+/// An event of a program that uses queue pairs directly.
 #[derive(Debug)]
 pub enum RawEvent {
     /// A new memory is available for buffers ([`RawService::memory`](super::RawService::memory)).
@@ -70,14 +70,14 @@ pub enum RawEvent {
     Happened {
         /// Number of the queue pair's memory.
         memory: u32,
-        /// The event.
+        /// The event of its queue pair.
         event: QpEvent,
     },
     /// The connection is in the kernel, and none of its buffers is posted any more.
     Home {
         /// Id of the connection.
         id: u64,
-        /// Its socket.
+        /// The socket, which has the connection again.
         fd: OwnedFd,
         /// Received bytes that no event reported. Read these before those of the socket.
         unread: Vec<u8>,
@@ -88,7 +88,7 @@ pub enum RawEvent {
     Stays {
         /// Id of the connection.
         id: u64,
-        /// The reason.
+        /// The reason as a sentence.
         text: String,
     },
     /// The connection has ended or is lost.
