@@ -465,7 +465,7 @@ impl Inner {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
         if waited.is_err() {
-            // A signal interrupted it. What is ready is reported again in the next round.
+            // A signal interrupted it. The next round reports ready sockets again.
             return;
         }
         for event in events {
