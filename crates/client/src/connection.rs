@@ -1,10 +1,10 @@
 //! One connection of a program: the steps from one location to the next, and the bytes to be read or
 //! written before any others.
 
-use super::cork::Cork;
+use super::held_back::Cork;
 use super::location::{Away, Coming, InEngine, InKernel, Inquiry, Location};
-use super::ready::Watchers;
-use super::settings::Setting;
+use super::setting::Setting;
+use super::watchers::Watchers;
 use baton_consumer::adoption::{LeftBehind, Remains};
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::waiters::Waiters;

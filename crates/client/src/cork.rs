@@ -6,9 +6,11 @@
 
 use super::batch;
 use super::connection::Connection;
+use super::held_back::Cork;
 use super::location::{InEngine, Location};
-use super::settings::Setting;
-use super::shared::{Inner, Region, in_engine};
+use super::region::{Region, in_engine};
+use super::setting::Setting;
+use super::shared::Inner;
 use super::stream::Stream;
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::stream::Source;
@@ -25,26 +27,6 @@ const MOST: usize = 64 << 10;
 /// Interval at which the thread looks for bytes held back too long. They wait for one to two of
 /// these intervals. Linux releases them after 200 ms (tcp(7), `TCP_CORK`).
 const LONGEST: Duration = Duration::from_millis(150);
-
-/// The state of one connection's held-back bytes.
-#[derive(Debug, Default)]
-pub(super) struct Cork {
-    on: bool,
-    bytes: usize,
-    since: Option<Instant>,
-    /// The `TCP_NODELAY` value that the engine was last told.
-    nodelay: Option<bool>,
-    /// The engine must be told that `TCP_NODELAY` is off before the next bytes are sent.
-    delays: bool,
-}
-
-/// When the thread next looks for bytes that were held back too long.
-#[derive(Debug, Default)]
-pub(super) struct Corks {
-    at: Option<Instant>,
-    /// Bytes have been held back since the last look.
-    news: bool,
-}
 
 impl Stream {
     /// Sets whether written bytes are held back until there are enough of them (`TCP_CORK`).
@@ -280,11 +262,5 @@ impl Connection {
             self.settings.push(Setting::Cork(true));
         }
         self.cork = Cork { on, ..Cork::default() };
-    }
-}
-
-impl Cork {
-    fn let_go(&mut self) {
-        (self.bytes, self.since) = (0, None);
     }
 }

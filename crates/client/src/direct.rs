@@ -17,18 +17,14 @@
 //! ends or the engine has a timer that is due before the thread would wake.
 
 use super::batch;
+use super::local_engine::LocalEngine;
 use super::shared::{Guard, Inner, Shared};
-use baton_consumer::fork::Unshared;
-use baton_consumer::memory::SharedLedger;
-use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::engine::{Runner, monotonic};
-use baton_ipc::order::{Order, Report};
+use baton_ipc::engine::monotonic;
 use baton_port::wait::WaitSet;
-use baton_port::{SteeredPort, Tap};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest time that a device goes without a poll while calls poll it now and then.
@@ -44,36 +40,11 @@ const FRESH: u64 = 100_000;
 /// Nanoseconds after a poll during which a call that finds nothing does not poll again.
 const JUST_NOW: u64 = 20_000;
 
-/// Last number given to a device list in this process. No two lists share a number.
-static CHANGES: AtomicU64 = AtomicU64::new(0);
-
 /// How often, one [`TICK`] each, the thread yields the lock to calls before it insists on it.
 const LEAVES: u32 = 8;
 
 /// Most rounds of engine work in one call: taking in completions may give an engine more to do.
 const ROUNDS: u32 = 8;
-
-/// An engine in this process, with its device.
-pub(super) struct LocalEngine {
-    // Declared first, so it is dropped before the descriptors are closed.
-    _unshared: [Unshared; 2],
-    runner: Runner,
-}
-
-/// Which of the threads is responsible for polling the devices; see the module documentation.
-#[derive(Default)]
-pub(super) struct Attendance {
-    /// Calls that are sleeping on the devices.
-    sleepers: AtomicU32,
-    /// How often calls have polled the devices.
-    looks: AtomicU64,
-    /// The thread leaves the devices to the calls that sleep on them.
-    dozing: AtomicBool,
-    /// When the thread's sleep ends, in nanoseconds of `CLOCK_MONOTONIC`.
-    until: AtomicU64,
-    /// Number of the current device list; it changes with the list.
-    changes: AtomicU64,
-}
 
 /// The library thread's share of that responsibility.
 #[derive(Default)]
@@ -109,12 +80,6 @@ impl Drop for Attending {
         if self.0.attendance.dozing.swap(false, Ordering::SeqCst) {
             self.0.look_again();
         }
-    }
-}
-
-impl Attendance {
-    fn change(&self) {
-        self.changes.store(CHANGES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);
     }
 }
 
@@ -335,30 +300,5 @@ impl Inner {
             let Inner { local, clock, .. } = self;
             shared.hurry(*clock, || local.iter_mut().filter_map(|local| local.runner.timeout()).min());
         }
-    }
-}
-
-impl LocalEngine {
-    /// Starts an engine as the first message on the channel says.
-    fn start(control: OwnedFd) -> Option<LocalEngine> {
-        let control = Channel::new(control);
-        let Parcel { bytes, fds } = control.receive().ok()??;
-        let Order::Start { device, begin, .. } = Order::from_bytes(&bytes)? else { return None };
-        let mtu = begin.mtu;
-        let mut fds = fds.into_iter().map(super::descriptors::lifted);
-        let (ledger, tap) = (SharedLedger::open(fds.next()?).ok()?, Tap::attached(fds.next()?, &device, mtu).ok()?);
-        let unshared = [Unshared::new(&control), Unshared::new(&tap)];
-        let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
-        runner.say(Report::Started {}, Vec::new());
-        Some(LocalEngine { runner, _unshared: unshared })
-    }
-
-    /// True if this engine drives the region.
-    pub fn drives(&self, region: u32) -> bool {
-        self.runner.has_consumer(region)
-    }
-
-    fn device(&self) -> Option<RawFd> {
-        self.runner.port().device().map(|(tap, _)| tap.as_fd().as_raw_fd())
     }
 }

@@ -1,12 +1,13 @@
 //! The library's thread: handles the broker's messages, the engines' completions and the readiness
 //! of sockets.
 
-use super::adopting::{Adopting, NotAdopted};
+use super::adoption::{Adopting, NotAdopted};
 use super::connection::Connection;
 use super::descriptors::lifted;
 use super::direct::Ticker;
 use super::location::{Away, Coming, InEngine, InKernel, Location};
-use super::shared::{Inner, Region, Shared, until};
+use super::region::Region;
+use super::shared::{Inner, Shared, until};
 use crate::heard;
 use baton_consumer::adoption::{Adoption, Brought};
 use baton_consumer::consumer::{Conn, Consumer, SocketEvent};

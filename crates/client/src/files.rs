@@ -1,7 +1,8 @@
 //! Sends a file's content without an intermediate copy: the file is read directly into the buffer
 //! that the engine sends from.
 
-use super::shared::{Inner, in_engine};
+use super::region::in_engine;
+use super::shared::Inner;
 use super::stream::Stream;
 use baton_consumer::stream::FilePiece;
 use std::io::{self, ErrorKind};

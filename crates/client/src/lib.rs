@@ -29,6 +29,8 @@
 //! not use [`raw`] objects, because it lacks their memory.
 
 mod adopting;
+mod adoption;
+mod attendance;
 mod batch;
 mod connection;
 mod cork;
@@ -37,19 +39,24 @@ mod direct;
 mod events;
 mod files;
 mod heard;
+mod held_back;
+mod local_engine;
 mod location;
 mod options;
 pub mod raw;
 mod ready;
+mod region;
 mod restore;
 mod service_loss;
+mod setting;
 mod settings;
 mod shared;
 mod stream;
 mod sys;
 mod told;
+mod watchers;
 
-pub use adopting::NotAdopted;
+pub use adoption::NotAdopted;
 pub use batch::begin as begin_batch;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
@@ -102,7 +109,7 @@ impl Service {
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Service> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         connect(&socket, &SocketAddrUnix::new(path.as_ref())?)?;
-        let shared = Shared::start(Channel::new(descriptors::lifted(socket)))?;
+        let shared = Shared::start(Channel::new(descriptors::lifted(socket)), events::run)?;
         let service = Service { shared, asking: Mutex::new(0) };
         // A broker that refuses has sent its reason and hung up, so the answer is read in any case.
         let _ = service.shared.with(|inner| inner.say(&HELLO, Vec::new()));

@@ -2,7 +2,7 @@
 
 use super::connection::Connection;
 use super::location::{InEngine, Inquiry, Location};
-use super::settings::Setting;
+use super::setting::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::tcp_info;

@@ -24,7 +24,7 @@ mod event;
 
 pub use event::{Landing, Place, RawEvent};
 
-use super::adopting::NotAdopted;
+use super::adoption::NotAdopted;
 use baton_consumer::memory::SharedMemory;
 use baton_consumer::qp::{QpEvent, QueuePairs};
 use baton_engine::region::Extent;

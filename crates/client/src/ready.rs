@@ -8,7 +8,8 @@
 
 use super::connection::Connection;
 use super::location::{InEngine, Location};
-use super::shared::{Inner, Region};
+use super::region::{self, Region};
+use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::queue_lengths;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -38,35 +39,6 @@ pub struct Readiness {
 const GONE: Readiness =
     Readiness { readable: true, writable: true, peer_finished: false, ended: false, failed: false, arrivals: 0 };
 
-/// A registered waker.
-#[derive(Debug)]
-pub(super) struct Watcher {
-    number: u64,
-    waker: Waker,
-}
-
-/// The registered wakers of one connection.
-#[derive(Debug, Default)]
-pub(super) struct Watchers {
-    all: Vec<Watcher>,
-    /// Counts arrivals that the engine does not count.
-    pub news: u64,
-}
-
-impl Watchers {
-    pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
-    }
-
-    pub fn wake(&self) {
-        self.all.iter().for_each(|watcher| watcher.waker.wake_by_ref());
-    }
-
-    pub fn clear(&mut self) {
-        self.all.clear();
-    }
-}
-
 impl Stream {
     /// Wakes `waker` from now on whenever the stream's readiness may have changed, any number of
     /// times. The returned number is for [`Stream::unwatch`].
@@ -79,7 +51,7 @@ impl Stream {
     pub fn unwatch(&self, number: u64) {
         let _ = self.shared.with(|inner| {
             if let Some(connection) = inner.connections.get_mut(&self.id) {
-                connection.watchers.all.retain(|watcher| watcher.number != number);
+                connection.watchers.remove(number);
             }
         });
     }
@@ -141,7 +113,7 @@ impl Inner {
         self.next_watch += 1;
         let number = self.next_watch;
         if let Some(connection) = self.connections.get_mut(&id) {
-            connection.watchers.all.push(Watcher { number, waker });
+            connection.watchers.add(number, waker);
         }
         number
     }
@@ -188,7 +160,7 @@ impl Inner {
             Location::Kernel(_) => connection.peek_kernel(id, ready.as_fd(), rest),
             Location::Away(_) | Location::Coming(_) => Err(ErrorKind::WouldBlock.into()),
             &Location::Engine(InEngine { region, conn, .. }) => {
-                super::shared::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
+                region::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
             }
             // The error itself is left for the next read.
             Location::Ended(Some(error)) => Err(error.kind().into()),

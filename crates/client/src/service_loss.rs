@@ -5,9 +5,10 @@
 //! connections have ended: calls on them fail with `ConnectionReset`, as if the peer had sent a
 //! reset.
 
-use super::adopting::NotAdopted;
+use super::adoption::NotAdopted;
 use super::location::{Coming, InEngine, Location};
-use super::shared::{Inner, Region};
+use super::region::Region;
+use super::shared::Inner;
 use baton_consumer::adoption::Adoption;
 use baton_journal::{Kind, Level, tell};
 use baton_policy::Reason;

@@ -1,14 +1,15 @@
 //! The state that a program's threads and this library's thread share.
 
-use super::adopting::Adopting;
+use super::adoption::Adopting;
+use super::attendance::Attendance;
 use super::connection::Connection;
-use super::cork::Corks;
 use super::descriptors::lifted;
-use super::direct::{Attendance, LocalEngine};
-use super::events;
+use super::held_back::Corks;
+use super::local_engine::LocalEngine;
 use super::location::{InEngine, Location};
+use super::region::{Region, in_engine};
 use baton_consumer::adoption::Remains;
-use baton_consumer::consumer::{Conn, Consumer};
+use baton_consumer::consumer::Conn;
 use baton_consumer::fork::{Process, Unshared};
 use baton_consumer::held::Counted;
 use baton_consumer::signals;
@@ -18,39 +19,13 @@ use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
-
-/// A region: memory shared with an engine.
-pub(super) struct Region {
-    pub consumer: Consumer,
-    pub doorbell: OwnedFd,
-    pub completions: Arc<OwnedFd>,
-    /// Pidfd of the engine's process; `None` for an engine in this program.
-    pub engine: Option<OwnedFd>,
-    /// Id of each queue pair's connection.
-    pub names: BTreeMap<Conn, u64>,
-    /// Queue pairs that can be released once the engine has released them too.
-    pub leaving: BTreeSet<Conn>,
-    /// Its engine has died.
-    pub dead: bool,
-}
-
-impl Region {
-    /// Detaches the queue pair from its connection, which has moved.
-    pub fn leave(&mut self, conn: Conn) {
-        self.names.remove(&conn);
-        let held = self.consumer.stream(conn).is_some();
-        if held && self.consumer.leave(conn).is_none() && !self.dead {
-            self.leaving.insert(conn);
-        }
-    }
-}
 
 /// The state that is protected by the lock.
 pub(super) struct Inner {
@@ -104,7 +79,11 @@ pub(super) struct Shared {
 pub type Guard<'a> = Counted<MutexGuard<'a, Inner>>;
 
 impl Shared {
-    pub fn start(channel: Channel) -> io::Result<Arc<Shared>> {
+    /// Starts the library's thread, which runs `run`.
+    ///
+    /// # Errors
+    /// If there are no descriptors, or no thread can be started.
+    pub fn start(channel: Channel, run: fn(&Arc<Shared>)) -> io::Result<Arc<Shared>> {
         let process = Process::this();
         let inner = Inner {
             unshared: Some(Unshared::new(&channel)),
@@ -140,7 +119,7 @@ impl Shared {
         signals::blocked(|| {
             let shared = shared.clone();
             // The thread is detached and ends by itself.
-            thread.spawn(move || events::run(&shared)).map(drop)
+            thread.spawn(move || run(&shared)).map(drop)
         })?;
         Ok(shared)
     }
@@ -389,23 +368,6 @@ impl Inner {
 /// Ignores `WouldBlock`: the work is continued later without the caller.
 fn not_now(error: io::Error) -> io::Result<()> {
     if error.kind() == ErrorKind::WouldBlock { Ok(()) } else { Err(error) }
-}
-
-/// Runs an operation on a connection's consumer. If the connection has already moved away, a
-/// missing connection counts as `WouldBlock`, because a message with its new location is coming.
-pub(super) fn in_engine<R>(
-    regions: &mut BTreeMap<u32, Region>,
-    region: u32,
-    conn: Conn,
-    run: impl FnOnce(&mut Consumer) -> io::Result<R>,
-) -> io::Result<R> {
-    let region = regions.get_mut(&region).ok_or(ErrorKind::NotConnected)?;
-    let done = run(&mut region.consumer);
-    let moved = region.dead || region.consumer.stream(conn).is_some_and(|stream| stream.is_moved());
-    match done {
-        Err(error) if moved && error.kind() == ErrorKind::NotConnected => Err(ErrorKind::WouldBlock.into()),
-        done => done,
-    }
 }
 
 trait Gone {

@@ -1,6 +1,6 @@
 //! A byte stream whose connection may move.
 
-use super::adopting::Arrived;
+use super::adoption::Arrived;
 use super::batch;
 use super::connection::Connection;
 use super::location::Location;
