@@ -50,8 +50,9 @@ impl Inner {
                 Location::Engine(InEngine { region, .. }) => self.regions.get(region).is_none_or(|region| region.dead),
                 Location::Kernel(_) | Location::Ended(_) => false,
             };
-            if lost {
-                connection.end(Some(reset()));
+            // Bytes that were to travel with it stay readable, as they do before a reset.
+            if lost && let Location::Coming(Coming { unread, .. }) = connection.end(Some(reset())) {
+                connection.unread.extend(unread);
             }
             if connection.restoring {
                 connection.refusal = Some(gone().to_string());
