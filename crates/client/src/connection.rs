@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::task::Context;
 
-/// What this process knows about one connection.
+/// One connection, as this process knows it.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub fd: OwnedFd,

@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::task::Waker;
 
-/// What a stream is ready for: the bits of `poll(2)`, as the kernel would set them.
+/// Readiness of a stream: the bits of `poll(2)`, as the kernel would set them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Readiness {

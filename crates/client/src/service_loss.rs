@@ -1,4 +1,4 @@
-//! What happens when the whole service has died: broker and guardian were killed, so nobody can
+//! The death of the whole service: broker and guardian were killed, so nobody can
 //! restore a connection to the kernel.
 //!
 //! An engine that is still alive keeps its connections. Once that engine has ended too, its

@@ -1,4 +1,4 @@
-//! What a broker records with its guardian in case it is killed: enough to bring every connection
+//! Records that a broker leaves with its guardian in case it is killed: enough to bring every connection
 //! home and to continue with the programs.
 //!
 //! A record is kept under a key ([`Key`]) and replaces any record under the same key. Its
@@ -103,7 +103,7 @@ messages! {
     }
 }
 
-/// What a program is told when its connection has come home ([`Reply::Home`]).
+/// The message to a program whose connection has come home ([`Reply::Home`]).
 ///
 /// [`Reply::Home`]: crate::message::Reply::Home
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

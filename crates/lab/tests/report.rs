@@ -233,7 +233,7 @@ struct PlotSeen {
 }
 
 impl Seen {
-    /// What is wrong with the page, if anything.
+    /// Faults of the page.
     fn faults(&self) -> Vec<String> {
         let mut faults: Vec<String> = self.errors.iter().map(|error| format!("script error: {error}")).collect();
         if self.overflow > 0 {

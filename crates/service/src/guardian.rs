@@ -34,7 +34,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 messages! {
-    /// What the broker sends to the guardian.
+    /// A message of the broker to the guardian.
     pub enum ToGuardian {
         /// Keep a record and the descriptors that come with it. It replaces any record under the
         /// same key.
@@ -58,7 +58,7 @@ messages! {
 }
 
 messages! {
-    /// What the guardian sends to the broker.
+    /// A message of the guardian to the broker.
     pub enum ToBroker {
         /// A record that the guardian kept, with its descriptors.
         1 Kept {

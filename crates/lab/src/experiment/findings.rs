@@ -1,9 +1,9 @@
-//! What an experiment found, in every form.
+//! Results of an experiment, in every form.
 
 use crate::report::claim::Claim;
 use serde::Serialize;
 
-/// What an experiment found.
+/// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Findings {
     /// For a terminal.

@@ -34,13 +34,13 @@ pub use source::{Paper, Source, Statement};
 pub struct Experiment {
     /// Its name on the command line, in plans and of its files.
     pub id: &'static str,
-    /// What it measures, in a few words.
+    /// The measured quantity in a few words.
     pub title: &'static str,
     /// The figures and tables of papers that it repeats; none if it compares with the kernel only.
     pub sources: &'static [Source],
-    /// What the machine has to have.
+    /// Requirements on the machine.
     pub needs: &'static [Need],
-    /// What it varies; a plan has the values of each.
+    /// Parameters that it varies; a plan has the values of each.
     pub axes: &'static [Axis],
     /// The command that has all its options.
     pub command: &'static str,
@@ -53,7 +53,7 @@ pub struct Experiment {
 pub struct Axis {
     /// Its name in plans.
     pub name: &'static str,
-    /// What its values are.
+    /// Meaning of its values.
     pub about: &'static str,
 }
 
@@ -62,7 +62,7 @@ pub struct Axis {
 pub struct Need {
     /// The thing: a privilege or programs.
     pub what: &'static str,
-    /// What the experiment leaves out without it; `None` if it cannot run.
+    /// The part that the experiment leaves out without it; `None` if it cannot run.
     pub without: Option<&'static str>,
 }
 

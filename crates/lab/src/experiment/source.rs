@@ -35,7 +35,7 @@ impl fmt::Display for Source {
 pub struct Statement<T> {
     /// Where the paper says so.
     pub source: Source,
-    /// What it says, with its figures.
+    /// The statement's words, with its figures.
     pub says: &'static str,
     /// Our result in words, and whether it points the same way; `None` if it was not measured.
     pub judge: fn(&T) -> Option<(String, bool)>,

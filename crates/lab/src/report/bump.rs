@@ -42,7 +42,7 @@ pub struct Report {
     pub seconds: f64,
     /// Frames from the wire.
     pub wire_in: u64,
-    /// Their bytes.
+    /// Bytes of the frames from the wire.
     pub wire_in_bytes: u64,
     /// Those that already held several segments.
     pub wire_in_super: u64,
@@ -58,7 +58,7 @@ pub struct Report {
     pub causes: BTreeMap<String, u64>,
     /// Frames from the kernel.
     pub host_out: u64,
-    /// Their bytes.
+    /// Bytes of the frames from the kernel.
     pub host_out_bytes: u64,
     /// Frames handed to the wire.
     pub wire_out: u64,

@@ -9,9 +9,9 @@ use std::fmt::Write as _;
 pub struct Claim {
     /// Where the paper says so: its letters, and a figure, table or section.
     pub source: String,
-    /// What the paper says, with its figures.
+    /// The paper's statement, with its figures.
     pub paper: &'static str,
-    /// Our result.
+    /// Our result, as a sentence.
     pub here: String,
     /// True if our result points the same way; `None` if it was not measured.
     pub holds: Option<bool>,

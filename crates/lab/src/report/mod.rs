@@ -54,7 +54,7 @@ pub struct Report {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The kernel's.
+    /// The kernel's TCP.
     Kernel,
     /// Baton's.
     Baton,
@@ -129,7 +129,7 @@ pub struct Check {
     pub what: String,
     /// True if it passed.
     pub ok: bool,
-    /// What was observed, as a sentence.
+    /// The observation as a sentence.
     pub seen: String,
 }
 

@@ -149,7 +149,7 @@ impl Server {
     }
 }
 
-/// What `baton run --explain` printed about a program's connections.
+/// The account of a program's connections that `baton run --explain` printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Moved {
     /// Connections that moved.

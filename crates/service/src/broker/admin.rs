@@ -1,4 +1,4 @@
-//! What people ask for: lists, moves of many connections, a stop, new engines.
+//! Requests of people: lists, moves of many connections, a stop, new engines.
 
 use super::Broker;
 use super::connection::Connection;
@@ -10,7 +10,7 @@ use baton_policy::Reason;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
 
-/// What happens once all connections of a job have arrived.
+/// The step that follows once all connections of a job have arrived.
 enum Then {
     /// The answer is sent.
     Answer,
@@ -22,7 +22,7 @@ enum Then {
     Return(Vec<u64>),
 }
 
-/// Who asked.
+/// The program that asked, and its question.
 #[derive(Clone, Copy)]
 pub(super) struct Asker {
     /// Number of the program that asked.

@@ -47,7 +47,7 @@ pub struct Config {
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
-    /// What happens to connections that firewall rules act on.
+    /// Treatment of connections that firewall rules act on.
     pub rules: Rules,
     /// How long a move home waits for data in flight to arrive, and how long a move in either
     /// direction waits until no received data lies beyond a gap.

@@ -26,7 +26,7 @@ pub(super) enum Return {
     Since([u32; 2]),
 }
 
-/// What holds of a connection in every state, and the state that it is in.
+/// A connection: the data of every state, and the state that it is in.
 pub(super) struct Connection {
     pub id: u64,
     pub client: u32,

@@ -17,11 +17,11 @@ use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
 use std::time::Duration;
 
-/// What is known of a connection, besides what is rebuilt, while it comes home.
+/// Data about a connection that comes home, besides those that are rebuilt.
 pub(super) struct Homecoming {
-    /// What was captured before, without the bytes of its queues.
+    /// The earlier capture, without the bytes of its queues.
     pub head: Box<Captured>,
-    /// What the program is told.
+    /// The message for the program.
     pub home: Home,
     /// Whether there are bytes that the program has not read.
     pub unread: bool,
@@ -143,7 +143,7 @@ impl Broker {
         }
     }
 
-    /// What the ledger says of the connection.
+    /// Reads the connection from the ledger.
     fn find(&self, id: u64) -> Option<Found> {
         let connection = self.connections.known(id)?;
         let slot = self.slots.get(connection.slot)?;

@@ -1,4 +1,4 @@
-//! What engines report.
+//! Reports of engines.
 
 use super::Broker;
 use super::engine_slot::Process;

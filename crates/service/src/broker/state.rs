@@ -38,15 +38,15 @@ pub(super) enum State {
 /// A connection in the kernel.
 #[derive(Default)]
 pub(super) struct InKernel {
-    /// What was captured last, without the bytes of its queues. `None` if it never was.
+    /// The last capture, without the bytes of its queues. `None` if it was never captured.
     pub head: Option<Box<Captured>>,
-    /// What the program was told when the connection last came home.
+    /// The message with which the connection last came home.
     pub home: Option<Home>,
 }
 
 /// A connection in the kernel whose frames the engine is to hold.
 pub(super) struct Holding {
-    /// What is known of it in the kernel.
+    /// Its state as one in the kernel.
     pub kernel: InKernel,
     /// When the engine began to hold its frames.
     pub since: Option<Instant>,
@@ -56,11 +56,11 @@ pub(super) struct Holding {
 
 /// A connection that was captured and that its program is to take in.
 pub(super) struct Bringing {
-    /// What was captured.
+    /// The connection as captured.
     pub captured: Box<Captured>,
     /// The region to which it is brought.
     pub region: u32,
-    /// What the program was told when the connection last came home.
+    /// The message with which the connection last came home.
     pub home: Option<Home>,
     /// Where it is to go once it has arrived in the engine.
     pub recall: Option<Recall>,
@@ -68,7 +68,7 @@ pub(super) struct Bringing {
 
 /// A connection that the engine is to adopt.
 pub(super) struct Starting {
-    /// What was captured.
+    /// The connection as captured.
     pub captured: Box<Captured>,
     /// The region to which it was brought.
     pub region: u32,
@@ -78,11 +78,11 @@ pub(super) struct Starting {
 
 /// A connection in the engine.
 pub(super) struct InEngine {
-    /// What was captured, without the bytes of its queues.
+    /// The capture, without the bytes of its queues.
     pub head: Box<Captured>,
     /// Where it is in the engine.
     pub place: Place,
-    /// What was captured, until the ledger has the connection. Until then its place there may
+    /// The capture, until the ledger has the connection. Until then its place there may
     /// describe an earlier one.
     pub unsettled: Option<Box<Captured>>,
 }
@@ -98,7 +98,7 @@ pub(super) struct Place {
 
 /// A connection that the engine is to suspend.
 pub(super) struct Leaving {
-    /// What is known of it in the engine.
+    /// Its state as one in the engine.
     pub engine: InEngine,
     /// Where it is to go.
     pub goal: Goal,
@@ -106,29 +106,29 @@ pub(super) struct Leaving {
 
 /// A connection that is suspended in the engine.
 pub(super) struct Standing {
-    /// What is known of it in the engine.
+    /// Its state as one in the engine.
     pub engine: InEngine,
-    /// What the ledger says of it.
+    /// The connection as read from the ledger.
     pub found: Box<Found>,
 }
 
 /// A connection for which the kernel has no route.
 pub(super) struct Stranded {
-    /// What was captured, or read from the ledger.
+    /// The connection as captured, or as read from the ledger.
     pub captured: Box<Captured>,
     /// Whether there are bytes that the program has not read.
     pub unread: bool,
-    /// What follows once the kernel can take it.
+    /// The steps that follow once the kernel can take it.
     pub arrival: Arrival,
 }
 
-/// What follows once the kernel has a connection again.
+/// The steps that follow once the kernel has a connection again.
 pub(super) enum Arrival {
     /// The connection comes home.
     Home {
-        /// What the program is told then.
+        /// The message for the program.
         home: Home,
-        /// What was captured before, without the bytes of its queues.
+        /// The earlier capture, without the bytes of its queues.
         head: Box<Captured>,
         /// A living engine has the connection suspended, and releases it then.
         suspended: bool,
@@ -215,7 +215,7 @@ impl State {
         }
     }
 
-    /// What the program was told when the connection last came home, if it is in the kernel.
+    /// The message with which the connection last came home, if it is in the kernel.
     pub fn home(&self) -> Option<Home> {
         match self {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => kernel.home,
@@ -302,7 +302,7 @@ impl State {
         }
     }
 
-    /// What was captured last.
+    /// The last capture.
     pub fn captured(&self) -> Option<&Captured> {
         match self {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => {

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// about as long (`tcp_orphan_retries`).
 const ORPHAN: Duration = Duration::from_secs(100);
 
-/// What a program is told about a connection that was about to move.
+/// The message about a connection that was about to move.
 pub(super) fn no_route() -> StayReason {
     StayReason::new(Reason::Homeless, "the connection's route disappeared just before the move")
 }

@@ -19,7 +19,7 @@ pub(super) struct Transfer<'a> {
     pub fd: BorrowedFd<'a>,
     pub plan: Plan,
     pub terms: Terms,
-    /// What was captured, or what is to be rebuilt.
+    /// The connection as captured, or as it is to be rebuilt.
     pub captured: Option<Captured>,
     /// The connection is suspended in the engine, so the move can be undone.
     pub stands: bool,
@@ -27,7 +27,7 @@ pub(super) struct Transfer<'a> {
     pub way: Direction,
     /// Records with the guardian how far the move has come, before each step that advances it.
     pub keep: &'a mut dyn FnMut(Phase, &Captured) -> io::Result<()>,
-    /// What was rebuilt last, without the bytes of its queues.
+    /// The connection as rebuilt last, without the bytes of its queues.
     pub rebuilt: Option<Captured>,
 }
 
@@ -47,7 +47,7 @@ impl Terms {
 
 /// A connection that has left the kernel.
 pub(super) struct HandedOff {
-    /// What was captured.
+    /// The connection as captured.
     pub captured: Captured,
     /// A file of its queues, unless they are empty.
     pub queues: Option<Arc<OwnedFd>>,

@@ -1,5 +1,5 @@
-//! What the kernel does with a connection's packets in addition to what its socket does: the engine
-//! does the same, or the connection comes home.
+//! The kernel does more with a connection's packets than its socket does: the engine does the same, or
+//! the connection comes home.
 
 use crate::common::kernels::{Ramp, Wire};
 use crate::common::{At, Line, World};
@@ -56,7 +56,7 @@ fn turns_for(lines: &mut [&mut Line], span: Duration) {
     }
 }
 
-/// What a peer may have had in flight, and which arrives if only the way back is interrupted.
+/// Bytes that a peer may have had in flight, and which arrive if only the way back is interrupted.
 const FLIGHT: u64 = 200_000;
 
 /// Checks that nothing leaves on either connection, and that at most what the peers had in flight

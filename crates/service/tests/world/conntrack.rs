@@ -112,7 +112,7 @@ fn after_the_brokers_death_stateful_rules_pass_what_goes_on() {
     });
 }
 
-/// What the program had written arrives, and so does its end. Then what the peer sends is reset.
+/// All written bytes arrive, and so does their end. Then bytes of the peer are answered by a reset.
 #[test]
 fn after_a_programs_death_stateful_rules_pass_what_is_left() {
     need_root!();

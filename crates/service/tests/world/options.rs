@@ -1,4 +1,4 @@
-//! What a program sets on a stream applies wherever the connection is.
+//! Options that a program sets on a stream apply wherever the connection is.
 
 use crate::common::kernels::{Ramp, wait_for};
 use crate::common::{At, Line, World};

@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// What a simulated engine answers to an order.
+/// The answer of a simulated engine to an order.
 type Played = fn(Order) -> Option<Report>;
 
 /// Reports that it is there, adopts connections, and releases none.
@@ -80,7 +80,7 @@ fn a_programs_engine_that_keeps_what_is_asked_for_is_not_waited_for() {
     });
 }
 
-/// What an engine did is in the program's memory before the broker has the report.
+/// An engine's result is in the program's memory before the broker has the report.
 #[test]
 fn what_is_asked_about_a_connection_of_whose_arrival_the_broker_has_not_heard_is_answered() {
     need_root!();

@@ -266,7 +266,7 @@ impl End {
     }
 }
 
-/// What can be done now.
+/// The number of bytes that moved; 0 if the call would have waited.
 #[track_caller]
 fn now(done: std::io::Result<usize>) -> usize {
     match done {

@@ -76,7 +76,7 @@ fn a_ban_stops_a_connection_that_is_away_and_its_end_lets_it_go_on() {
         for _ in 0..2 {
             world.wire.ours.run(BAN);
             wait_for("its way home", || away.place() == Place::Kernel);
-            // What is in the queues arrives first.
+            // The bytes in the queues arrive first.
             passes_any(&mut stays);
             passes_any(&mut away);
             assert!(!passes_any(&mut stays), "the kernel's connection continues");

@@ -213,8 +213,8 @@ fn a_user_whose_descriptors_close_slowly_is_heard_later_and_one_whose_do_not_is_
         assert!(matches!(next(&mut never), Some((Reply::Welcome { .. }, _))));
         loop {
             if stayed % 600 == 0 {
-                // A process that another test is about to start briefly has every descriptor. What
-                // that process closes last is closed here at once, and has to be sent again.
+                // A process that another test is about to start briefly has every descriptor. A
+                // descriptor that it closes last is closed here at once, and has to be sent again.
                 assert!(stayed < 6000, "the program is served all the time");
                 send(&mut never, 60, &mut peers);
             }

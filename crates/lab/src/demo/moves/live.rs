@@ -42,7 +42,7 @@ const SLICE: Duration = Duration::from_millis(10);
 /// Time that the whole may take beyond its length, and the longest wait for any part.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// What `curl` received.
+/// The bytes that `curl` received.
 struct Fetched {
     sha256: Sha256,
     /// Times and numbers of received bytes.

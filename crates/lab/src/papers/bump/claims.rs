@@ -144,7 +144,7 @@ fn percent(gain: f64) -> String {
     format!("{:+.0} %", gain * 100.0)
 }
 
-/// What contenders gain over no coalescing, the least and the most of each over all works. It points the
+/// Gains of contenders over no coalescing, the least and the most of each over all works. It points the
 /// papers' way if each gains at every work. `None` if no contender was measured.
 fn gains(results: &Results, chapter: &str, figure: Figure, contenders: &[Contender]) -> Judged {
     let (mut words, mut holds) = (Vec::new(), true);

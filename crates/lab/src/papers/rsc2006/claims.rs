@@ -98,7 +98,7 @@ fn share(outcome: &Outcome, message: usize, axis: Axis, value: u32) -> Option<f6
     studied(outcome).find(|cell| cell.message == message)?.share(axis, value)
 }
 
-/// What `to` joins more than `from`, for each message size that was measured.
+/// The share that `to` joins more than `from`, for each message size that was measured.
 fn gains(outcome: &Outcome, messages: impl IntoIterator<Item = usize>, axis: Axis, from: u32, to: u32) -> Vec<f64> {
     let gain = |message| Some(share(outcome, message, axis, to)? - share(outcome, message, axis, from)?);
     messages.into_iter().filter_map(gain).collect()
