@@ -1,11 +1,14 @@
 //! Which connections move to the engine and when ([`rules`]), and why one is where it is
-//! ([`Reason`]); what the kernel's side finds out about it is a [`Refusal`].
+//! ([`Reason`]); what the kernel's side finds out about it is a [`Refusal`]. [`load`] decides how many
+//! connections an engine may have.
 //!
-//! Everything here is pure: it calls no operating system, knows no clock and keeps no state.
+//! Everything here is pure: it calls no operating system and knows no clock. State that a decision needs
+//! is a value that its owner keeps.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod load;
 mod reason;
 mod refusal;
 pub mod rules;

@@ -1,0 +1,117 @@
+//! Properties of the load control's transition table (CH figure 3).
+
+use baton_policy::load::{LoadControl, Observed, State, Watermarks};
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::num::NonZeroU32;
+
+fn control(hard: u32, low: u32, high: u32) -> LoadControl {
+    LoadControl::new(NonZeroU32::new(hard).unwrap(), Watermarks::new(low, high).unwrap())
+}
+
+fn at(queued: u32, connections: u32) -> Observed {
+    Observed { queued, connections }
+}
+
+#[test]
+fn each_arrow_of_figure_3() {
+    let mut load = control(64, 4, 16);
+    assert!(!load.observe(at(0, 10)), "there is nothing to raise at the hard limit");
+    assert_eq!(load.state(), State::Monitor);
+    assert!(load.observe(at(17, 64)));
+    assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 56));
+    assert!(!load.observe(at(100, 56)), "DECREASE waits, however long the queue is");
+    assert_eq!((load.state(), load.excess(56)), (State::Decrease, 1));
+    assert!(!load.observe(at(100, 55)));
+    assert_eq!(load.state(), State::Monitor);
+    assert!(load.observe(at(3, 55)));
+    assert_eq!((load.state(), load.soft_limit()), (State::Increase, 57));
+    assert!(!load.observe(at(0, 56)));
+    assert_eq!(load.state(), State::Increase, "INCREASE waits for connections");
+    assert!(!load.observe(at(0, 57)));
+    assert_eq!(load.state(), State::Monitor);
+    assert!(load.observe(at(3, 57)));
+    assert!(load.observe(at(17, 57)));
+    assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 50));
+}
+
+#[test]
+fn an_idle_engine_with_a_long_queue_keeps_a_place() {
+    let mut load = control(8, 0, 0);
+    assert!(load.observe(at(1, 0)));
+    assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 1));
+    load.observe(at(1, 0));
+    assert_eq!(load.state(), State::Monitor);
+}
+
+#[test]
+fn watermarks_in_the_wrong_order_are_refused() {
+    assert_eq!(Watermarks::new(5, 4), None);
+}
+
+/// The connections of an engine, trigger by trigger, whose queue is as long as its connections are
+/// over its capacity, while `demand` connections want to be there.
+fn play(load: &mut LoadControl, capacity: u32, demand: u32, triggers: usize) -> Vec<u32> {
+    let mut connections = demand.min(load.soft_limit());
+    let mut seen = Vec::new();
+    for _ in 0..triggers {
+        load.observe(at(connections.saturating_sub(capacity), connections));
+        connections -= load.excess(connections).min(connections);
+        if load.admits(connections) && connections < demand {
+            connections += 1;
+        }
+        seen.push(connections);
+    }
+    seen
+}
+
+proptest! {
+    #[test]
+    fn limits_hold_and_every_state_can_be_left(
+        hard in 1u32..5_000, low in 0u32..64, span in 0u32..64, seen in prop::collection::vec((0u32..200, 0u32..6_000), 1..200)
+    ) {
+        let mut load = control(hard, low, low + span);
+        for (queued, connections) in seen {
+            let (state, limit) = (load.state(), load.soft_limit());
+            let told = load.observe(at(queued, connections));
+            prop_assert!((1..=hard).contains(&load.soft_limit()));
+            prop_assert_eq!(told, load.soft_limit() != limit);
+            if (low..=low + span).contains(&queued) {
+                prop_assert_eq!(load.soft_limit(), limit, "between the watermarks the limit stays, from {:?}", state);
+            }
+        }
+        // From wherever it is: no connections end DECREASE, a full engine ends INCREASE.
+        load.observe(at(low, 0));
+        load.observe(at(low, hard));
+        prop_assert_eq!(load.state(), State::Monitor);
+    }
+
+    #[test]
+    fn the_queue_settles_below_the_high_watermark(capacity in 8u32..2_000, demand in 8u32..4_000) {
+        let mut load = control(4_096, 8, 64);
+        let seen = play(&mut load, capacity, demand, 4_000);
+        let settled = &seen[2_000..];
+        // It overshoots by one step up (a thirty-second) and falls by one step down (an eighth).
+        let most = (capacity + 64).max(capacity * 34 / 32) + 2;
+        prop_assert!(settled.iter().all(|it| *it <= most), "{:?} of {}", settled.iter().max(), capacity);
+        let least = demand.min(capacity) * 3 / 4;
+        prop_assert!(settled.iter().all(|it| *it + 1 >= least), "{:?} of {}", settled.iter().min(), capacity);
+    }
+}
+
+#[test]
+fn every_state_is_reached() {
+    let mut load = control(4_096, 8, 64);
+    let mut states = HashSet::new();
+    let mut connections = 0;
+    for (capacity, demand) in [(1_000, 2_048), (2_000, 2_048), (500, 2_048)] {
+        for _ in 0..2_000 {
+            load.observe(at(u32::saturating_sub(connections, capacity), connections));
+            states.insert(load.state());
+            connections -= load.excess(connections);
+            connections += u32::from(load.admits(connections) && connections < demand);
+        }
+        assert!(connections <= capacity + 65, "{connections} of {capacity}");
+    }
+    assert_eq!(states.len(), State::ALL.len());
+}
