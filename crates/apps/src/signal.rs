@@ -19,9 +19,21 @@ impl Stop {
     /// # Errors
     /// If the handlers cannot be installed.
     pub fn install() -> io::Result<Stop> {
+        Stop::on(&ENDING)
+    }
+
+    /// As [`Stop::install`], for a daemon, which SIGHUP does not end.
+    ///
+    /// # Errors
+    /// If the handlers cannot be installed.
+    pub fn install_for_daemon() -> io::Result<Stop> {
+        Stop::on(&[SIGINT, SIGTERM])
+    }
+
+    fn on(signals: &[i32]) -> io::Result<Stop> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in ENDING {
-            signal_hook::flag::register(signal, flag.clone())?;
+        for signal in signals {
+            signal_hook::flag::register(*signal, flag.clone())?;
         }
         Ok(Stop(flag))
     }
@@ -37,7 +49,16 @@ impl Stop {
     }
 }
 
-/// Lets a thread wait for SIGINT, SIGTERM or SIGHUP.
+/// A signal's request to a daemon.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// To end: SIGINT, SIGTERM.
+    End,
+    /// To read its configuration again: SIGHUP.
+    Reload,
+}
+
+/// Lets a daemon's thread wait for SIGINT, SIGTERM or SIGHUP.
 pub struct Waiter(Signals);
 
 impl Waiter {
@@ -49,8 +70,11 @@ impl Waiter {
         Signals::new(ENDING).map(Waiter)
     }
 
-    /// Sleeps until the program is asked to end.
-    pub fn wait(&mut self) {
-        self.0.forever().next();
+    /// Sleeps until the daemon is asked for something.
+    pub fn wait(&mut self) -> Asked {
+        match self.0.forever().next() {
+            Some(SIGHUP) => Asked::Reload,
+            _ => Asked::End,
+        }
     }
 }

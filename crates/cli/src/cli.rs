@@ -1,8 +1,8 @@
 //! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
-    bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, load, man, run, serve,
-    service, trace,
+    bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, load, man, policy, run,
+    serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -38,6 +38,10 @@ pub enum Command {
     Handoff(control::Which),
     /// Move connections from the engine back to the kernel
     Restore(control::Which),
+    /// Check a policy, or say which of its rules decides about each connection
+    Policy(policy::Args),
+    /// Load a new policy into a running service
+    Reload(policy::Reload),
     /// Stop a service, after moving every connection back to the kernel
     Stop(control::Plain),
     /// Replace running engines with the version that is installed now
@@ -90,6 +94,8 @@ pub fn main() -> ExitCode {
         Command::Events(args) => events::run(&args),
         Command::Handoff(args) => control::handoff(&args),
         Command::Restore(args) => control::restore(&args),
+        Command::Policy(args) => policy::run(&args),
+        Command::Reload(args) => policy::reload(&args),
         Command::Stop(args) => control::stop(&args),
         Command::Upgrade(args) => control::upgrade(&args),
         Command::Broker(args) => service::broker(&args),

@@ -4,7 +4,8 @@
 use baton_cli::config::{Access, Config, DEFAULT, Id, Level};
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
-use baton_policy::rules::{PortRule, Rule, Side};
+use baton_policy::conditions::Condition;
+use baton_policy::rules::{Entry, Rule};
 use baton_tcp::config::{Acks, Congestion};
 use std::num::NonZeroU64;
 use std::path::Path;
@@ -53,10 +54,10 @@ fn every_key_is_in_the_default_file_behind_a_comment() {
         keys("").into_iter().filter(|key| key != "log").map(|section| format!("[{section}]")).collect();
     assert_eq!(sections, ["[steer]", "[socket]", "[access]", "[policy]", "[firewall]", "[engine]", "[memory]"]);
     let mut looked_at = 0;
-    for section in sections.iter().map(String::as_str).chain(["", "[[policy.port]]"]) {
+    for section in sections.iter().map(String::as_str).chain(["", "[[policy.for]]"]) {
         let written = written(section);
-        for key in keys(section).iter().filter(|key| section != "[policy]" || *key != "port") {
-            if section.is_empty() && key != "log" || section == "[[policy.port]]" && key == "remote" {
+        for key in keys(section).iter().filter(|key| section != "[policy]" || *key != "for") {
+            if section.is_empty() && key != "log" || section == "[[policy.for]]" {
                 continue;
             }
             let explained = written.iter().find(|(name, _)| name == key);
@@ -64,12 +65,12 @@ fn every_key_is_in_the_default_file_behind_a_comment() {
             looked_at += 1;
         }
     }
-    assert_eq!(looked_at, 24);
+    assert_eq!(looked_at, 22);
 }
 
 #[test]
 fn the_examples_in_it_are_right() {
-    let examples = ["interfaces = [", "[[policy.port]]", "local = ", "rule = \"after"];
+    let examples = ["interfaces = [", "[[policy.for]]", "local-port = ", "rule = \"after"];
     let is_example = |line: &&str| examples.iter().any(|example| line.starts_with(&format!("# {example}")));
     assert_eq!(DEFAULT.lines().filter(is_example).count(), examples.len());
     let text: Vec<&str> = DEFAULT
@@ -79,7 +80,7 @@ fn the_examples_in_it_are_right() {
         .collect();
     let config = read(&text.join("\n")).unwrap();
     assert_eq!(config.steer.interfaces, ["eth0", "eth1"]);
-    assert_eq!(config.policy.ports.len(), 1);
+    assert_eq!(config.policy.entries.len(), 1);
 }
 
 #[test]
@@ -99,11 +100,11 @@ fn a_whole_file() {
         descendants-of = 5
         [policy]
         rule = "never"
-        [[policy.port]]
-        local = 22
+        [[policy.for]]
+        local-port = 22
         rule = "never"
-        [[policy.port]]
-        remote = "5432-5433"
+        [[policy.for]]
+        remote-port = "5432-5433"
         rule = "after 20 sends"
         [firewall]
         rules = "strict"
@@ -131,11 +132,9 @@ fn a_whole_file() {
     assert_eq!(config.access, Access { users, groups: vec![Id::Number(33)], descendants_of: Some(5) });
     assert_eq!(config.policy.otherwise, Rule::Never);
     let after_20 = Rule::AfterSends(NonZeroU64::new(20).unwrap());
-    let ports = [
-        PortRule { side: Side::Local, ports: 22..=22, rule: Rule::Never },
-        PortRule { side: Side::Remote, ports: 5432..=5433, rule: after_20 },
-    ];
-    assert_eq!(config.policy.ports, ports);
+    let entry = |key, text, rule| Entry { conditions: vec![Condition::parse(key, text).unwrap()], rule };
+    let entries = [entry("local-port", "22", Rule::Never), entry("remote-port", "5432-5433", after_20)];
+    assert_eq!(config.policy.entries, entries);
     assert_eq!(config.firewall.rules, Rules::Strict);
     assert_eq!(config.engine.user, Id::Number(65534));
     assert_eq!(
@@ -156,8 +155,8 @@ const REFUSED: [(&str, &[&str]); 33] = [
     ("[socket]\npfad = \"/a\"", &[":2: unknown key 'pfad'", "known here: path, mode", "--print-config"]),
     ("[engine]\n\n\ndrian = \"1 s\"", &[":4: unknown key 'drian'", "did you mean 'drain'?"]),
     (
-        "[[policy.port]]\nlocal = 1\nrule = \"never\"\nport = 5",
-        &[":4: unknown key 'port'", "known here: local, remote"],
+        "[[policy.for]]\nlocal-port = 1\nrule = \"never\"\nport = 5",
+        &[":4: unknown key 'port'", "known here: local-port, remote-port"],
     ),
     ("log = \"loud\"", &[":1:", "loud", "`debug`"]),
     ("log = info", &[":1:"]),
@@ -175,10 +174,13 @@ const REFUSED: [(&str, &[&str]); 33] = [
         &[":2: 'sometimes' is not a rule; write fcfs, never, small, until bulk, or after N sends"],
     ),
     ("[policy]\nrule = \"after 0 sends\"", &[":2:", "at least 1"]),
-    ("[[policy.port]]\nrule = \"never\"", &[":1:", "give one of local and remote"]),
-    ("[[policy.port]]\nlocal = 1\nremote = 2\nrule = \"never\"", &[":1:", "give one of local and remote"]),
-    ("[[policy.port]]\nlocal = 70000\nrule = \"never\"", &["'70000' is not a port or range; write a port as 443"]),
-    ("[[policy.port]]\nlocal = 7", &["rule"]),
+    (
+        "[[policy.for]]\nlocal-port = 70000\nrule = \"never\"",
+        &[":2: '70000' is not a port or range; write a port as 443"],
+    ),
+    ("[[policy.for]]\nlocal-port = [80, \"79-81\"]\nrule = \"never\"", &[":2: 80 and 79-81 overlap"]),
+    ("[[policy.for]]\nrule = \"never\"\nuser = \"nobody-here\"", &[":3: there is no user 'nobody-here'"]),
+    ("[[policy.for]]\nlocal-port = 7", &[":1: a rule is missing"]),
     ("[firewall]\nrules = \"ignore\"", &[":2: 'ignore' is not known; write follow, refuse, strict"]),
     ("[engine]\nconnections = 0", &[":2: 0 is out of range; give a number from 1 to"]),
     ("[engine]\nconnections = -5", &[":2: -5 is out of range"]),

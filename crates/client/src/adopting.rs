@@ -5,7 +5,7 @@ use super::setting::Setting;
 use super::shared::Inner;
 use crate::sys::queue_lengths;
 use baton_consumer::fork::Copied;
-use baton_ipc::message::Request;
+use baton_ipc::message::{Request, Told};
 use baton_journal::tuple_of;
 use baton_policy::Reason;
 use baton_wire::addr::Tuple;
@@ -26,7 +26,7 @@ impl Inner {
         })
     }
 
-    pub fn begin_adopt(&mut self, fd: OwnedFd) -> Result<u64, NotAdopted> {
+    pub fn begin_adopt(&mut self, fd: OwnedFd, told: Told) -> Result<u64, NotAdopted> {
         if let Some(text) = self.no_buffers_for(fd.as_fd()) {
             return Err(NotAdopted::because(Reason::NoBuffers, Some(fd), text));
         }
@@ -39,10 +39,7 @@ impl Inner {
         self.next_seq += 1;
         let seq = self.next_seq;
         let held = self.hold_frames(fd.as_fd());
-        let request = match held {
-            Some((tuple, engine)) => Request::AdoptHeld { seq, tuple, engine },
-            None => Request::Adopt { seq },
-        };
+        let request = if self.version < 2 { Request::Adopt { seq } } else { Request::Offer { seq, told, held } };
         let held = held.map(|(tuple, _)| tuple);
         if let Err(error) = self.say(&request, vec![lent]) {
             self.let_frames_go(held, None);
@@ -83,8 +80,9 @@ impl Inner {
             return Poll::Pending;
         }
         let adopted = self.finish_adopting(seq).expect("the adoption was found above").and_then(|id| {
-            let connection =
-                self.connections.get(&id).ok_or_else(|| NotAdopted::broken(None, &ErrorKind::NotConnected.into()))?;
+            let missing = || NotAdopted::broken(None, &ErrorKind::NotConnected.into());
+            let connection = self.connections.get_mut(&id).ok_or_else(missing)?;
+            connection.rule = self.ruled.remove(&id);
             Ok(Arrived { id, given_back: connection.given_back.clone(), copied: Copied::new(&connection.fd) })
         });
         Poll::Ready(adopted)

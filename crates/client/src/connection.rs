@@ -8,6 +8,7 @@ use super::watchers::Watchers;
 use baton_consumer::adoption::{LeftBehind, Remains};
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::waiters::Waiters;
+use baton_policy::rules::Rule;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::VecDeque;
@@ -22,6 +23,8 @@ use std::task::Context;
 pub(super) struct Connection {
     pub fd: OwnedFd,
     at: Location,
+    /// The rule by which the service moved it here, if that may bring it home again.
+    pub rule: Option<Rule>,
     /// Bytes to read before those that the kernel has.
     pub unread: VecDeque<u8>,
     /// Bytes to write before any others.
@@ -66,6 +69,7 @@ impl Connection {
         Connection {
             fd,
             at: Location::Away(Away::default()),
+            rule: None,
             unread: VecDeque::new(),
             unsent: VecDeque::new(),
             shut: false,

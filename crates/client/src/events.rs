@@ -16,7 +16,7 @@ use baton_consumer::stream::Stream;
 use baton_ipc::channel::Parcel;
 use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request, Sizes};
-use baton_ipc::queues::write_queues;
+use baton_ipc::queues::{read_two, write_queues};
 use baton_journal::tuple_of;
 use baton_policy::Reason;
 use baton_port::wait::WaitSet;
@@ -152,11 +152,14 @@ impl Inner {
             Reply::Engine {} => self.on_engine(shared, fds.next(), 0),
             Reply::LocalEngine { engine } => self.on_engine(shared, fds.next(), engine),
             Reply::Refused { text } => self.refused = Some(text),
+            Reply::Policy { len } => self.policy = read_two(fds.next(), len, 0).ok().map(|(text, _)| text),
+            Reply::Ruled { id, rule } => drop(rule.parse().map(|rule| self.ruled.insert(id, rule))),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. }
             | Reply::Entry { .. }
             | Reply::Event { .. }
             | Reply::Done { .. }
+            | Reply::Failed { .. }
             | Reply::Restarted {}) => {
                 if answer == (Reply::Restarted {}) {
                     self.report();
@@ -190,6 +193,7 @@ impl Inner {
     }
 
     fn on_stays(&mut self, seq: u64, id: u64, code: String, text: String) {
+        self.ruled.remove(&id);
         if let Some(region) = self.connections.get(&id).and_then(Connection::coming_to)
             && let Some(region) = self.regions.get_mut(&region)
         {
@@ -298,6 +302,7 @@ impl Inner {
     }
 
     fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
+        self.ruled.remove(&id);
         let held = self.adopting.get_mut(&seq).and_then(|adopting| adopting.held.take());
         self.let_frames_go(held, None);
         let Inner { connections, regions, adopting, .. } = self;

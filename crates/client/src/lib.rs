@@ -59,6 +59,7 @@ mod watchers;
 
 pub use adoption::NotAdopted;
 pub use batch::begin as begin_batch;
+pub use baton_ipc::message::Told;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
 pub use options::Probing;
@@ -69,8 +70,10 @@ use baton_consumer::wake::block_on;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Entry, Reply, Request, Selector};
 use baton_ipc::placement::Placement;
+use baton_ipc::queues::write_queues;
 use baton_ipc::version::{HELLO, agree};
 use baton_journal::{Kind, Level, tell};
+use baton_policy::rules::Policy;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use shared::Shared;
 use std::io::{self, ErrorKind};
@@ -116,6 +119,7 @@ impl Service {
         let _ = service.shared.with(|inner| inner.say(&HELLO, Vec::new()));
         match service.next_answer()? {
             Reply::Welcome { version } if agree(version, version).is_some() => {
+                service.shared.with(|inner| inner.version = version)?;
                 let at = path.as_ref().display();
                 tell(Level::Info, Kind::PROGRAM, |event| event.text(format!("connected to the service at {at}")));
                 Ok(service)
@@ -146,7 +150,16 @@ impl Service {
     /// # Errors
     /// [`NotAdopted`] with the socket in its previous state.
     pub fn adopt(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
-        let seq = self.begin_adopt(fd)?;
+        self.adopt_told(fd, Told::default())
+    }
+
+    /// Like [`Service::adopt`], and tells the service's policy what only this program knows of the
+    /// connection.
+    ///
+    /// # Errors
+    /// Those of [`Service::adopt`].
+    pub fn adopt_told(&self, fd: OwnedFd, told: Told) -> Result<Stream, NotAdopted> {
+        let seq = self.begin_adopt(fd, told)?;
         let mut refused = None;
         let adopted = block_on(None, |cx| match self.poll_adopted(seq, cx) {
             Poll::Pending => Poll::Pending,
@@ -165,14 +178,14 @@ impl Service {
     /// # Errors
     /// Those of [`Service::adopt`].
     pub async fn adopt_async(&self, fd: OwnedFd) -> Result<Stream, NotAdopted> {
-        let seq = self.begin_adopt(fd)?;
+        let seq = self.begin_adopt(fd, Told::default())?;
         let _waiting = Waiting { shared: &self.shared, seq };
         std::future::poll_fn(|cx| self.poll_adopted(seq, cx)).await
     }
 
-    fn begin_adopt(&self, fd: OwnedFd) -> Result<u64, NotAdopted> {
+    fn begin_adopt(&self, fd: OwnedFd, told: Told) -> Result<u64, NotAdopted> {
         let mut fd = Some(fd);
-        let begun = self.shared.with(|inner| fd.take().map(|fd| inner.begin_adopt(fd)));
+        let begun = self.shared.with(|inner| fd.take().map(|fd| inner.begin_adopt(fd, told)));
         match begun {
             Ok(begun) => begun.expect("the closure was given the socket"),
             Err(error) => Err(NotAdopted::broken(fd, &error)),
@@ -277,13 +290,41 @@ impl Service {
     }
 
     /// Sends a question and collects its answer.
+    /// Has the service replace its policy by this one, or by that of its configuration file, read again.
+    /// Connections that may not be in an engine by the new one come home; the tally counts them.
+    ///
+    /// # Errors
+    /// `InvalidInput` with the service's reason: then nothing has changed. Others as for
+    /// [`Service::list`].
+    pub fn reload(&self, policy: Option<&Policy>) -> io::Result<Tally> {
+        let text = policy.map(Policy::to_string).unwrap_or_default();
+        let file = write_queues(text.as_bytes(), &[])?;
+        let ask = |ask| Request::Reload { ask, len: text.len() as u32 };
+        self.ask_with(ask, file.into_iter().collect()).map(|(_, tally)| tally)
+    }
+
+    /// The service's policy.
+    ///
+    /// # Errors
+    /// `InvalidData` if this version cannot read it. Others as for [`Service::list`].
+    pub fn policy(&self) -> io::Result<Policy> {
+        self.ask(|ask| Request::Policy { ask })?;
+        let text = self.shared.with(|inner| inner.policy.take())?.unwrap_or_default();
+        let policy = String::from_utf8(text).ok().and_then(|text| text.parse().ok());
+        policy.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the service's policy cannot be read"))
+    }
+
     fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Reply>, Tally)> {
+        self.ask_with(request, Vec::new())
+    }
+
+    fn ask_with(&self, request: impl FnOnce(u64) -> Request, fds: Vec<OwnedFd>) -> io::Result<(Vec<Reply>, Tally)> {
         self.shared.check()?;
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         *asking += 1;
         self.shared.with(|inner| {
             inner.answers.clear();
-            inner.say(&request(*asking), Vec::new())
+            inner.say(&request(*asking), fds)
         })??;
         let mut replies = Vec::new();
         loop {
@@ -291,6 +332,9 @@ impl Service {
                 reply @ (Reply::Entry { .. } | Reply::Event { .. }) => replies.push(reply),
                 Reply::Done { ask, count, failed, pause_us } if ask == *asking => {
                     return Ok((replies, Tally { count, failed, pause_us }));
+                }
+                Reply::Failed { ask, text } if ask == *asking => {
+                    return Err(io::Error::new(ErrorKind::InvalidInput, text));
                 }
                 // The answer to an earlier question, which was abandoned when the broker died and
                 // reached the next broker.

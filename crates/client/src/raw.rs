@@ -363,6 +363,9 @@ impl RawService {
             | Reply::Engine {}
             | Reply::LocalEngine { .. }
             | Reply::BringToEngine { .. }
+            | Reply::Policy { .. }
+            | Reply::Failed { .. }
+            | Reply::Ruled { .. }
             | Reply::Info { .. } => {}
         }
     }

@@ -17,6 +17,8 @@ use baton_consumer::waiters::Waiters;
 use baton_ipc::channel::Channel;
 use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request};
+use baton_ipc::version::OLDEST;
+use baton_policy::rules::Rule;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, VecDeque};
@@ -63,6 +65,12 @@ pub(super) struct Inner {
     /// The [`Service`](super::Service) was dropped.
     pub ended: bool,
     pub refused: Option<String>,
+    /// Rules for connections that have not become streams yet, by the broker's number.
+    pub ruled: BTreeMap<u64, Rule>,
+    /// The text of the service's policy, once it was asked for.
+    pub policy: Option<Vec<u8>>,
+    /// The version of the protocol that the service agreed to.
+    pub version: u32,
 }
 
 pub(super) struct Shared {
@@ -106,6 +114,9 @@ impl Shared {
             look: false,
             ended: false,
             refused: None,
+            ruled: BTreeMap::new(),
+            policy: None,
+            version: OLDEST,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let shared = Arc::new(Shared {

@@ -7,6 +7,7 @@ use super::location::Location;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
 use baton_consumer::wake::{Doorbell, block_on};
+use baton_policy::rules::Rule;
 use rustix::net::{getpeername, getsockname};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
@@ -60,6 +61,12 @@ impl Stream {
     /// Number of the connection in the service.
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The rule by which the service moved the connection, if that may bring it home again
+    /// ([`Rule::keeps`]).
+    pub fn rule(&self) -> Option<Rule> {
+        self.shared.with(|inner| inner.connection(self.id)?.rule).ok()?
     }
 
     /// Returns where the connection is now.

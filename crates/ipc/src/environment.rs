@@ -3,12 +3,8 @@
 /// Path of the service's socket.
 pub const SOCKET: &str = "BATON_SOCKET";
 
-/// When connections move: a rule of `baton_policy::rules`.
+/// When connections move: a policy of `baton_policy::rules`, as text.
 pub const POLICY: &str = "BATON_POLICY";
-
-/// Ports, local or remote, that the rule applies to, separated by commas. Connections on other
-/// ports never move.
-pub const PORTS: &str = "BATON_PORTS";
 
 /// Where the engine runs: a [`Placement`](crate::placement::Placement).
 pub const ENGINE: &str = "BATON_ENGINE";

@@ -53,15 +53,16 @@ messages! {
             /// Number that the answer repeats.
             seq: u64,
         },
-        /// As [`Request::Adopt`], from a program whose own engines keep the connection's frames
-        /// already (version 2).
-        21 AdoptHeld {
+        /// As [`Request::Adopt`], with what only the program knows (version 2).
+        21 Offer {
             /// Number that the answer repeats.
             seq: u64,
-            /// Its addresses and ports, as the frames have them.
-            tuple: Tuple,
-            /// The number of the last engine that the program had heard of ([`Reply::LocalEngine`]).
-            engine: u64,
+            /// The connection's history.
+            told: Told,
+            /// If the program's own engines keep the connection's frames already: its addresses and
+            /// ports as the frames have them, and the number of the last engine that the program had
+            /// heard of ([`Reply::LocalEngine`]).
+            held: Option<(Tuple, u64)>,
         },
         /// Answers [`Reply::Bring`].
         3 Brought {
@@ -167,6 +168,19 @@ messages! {
             after: u64,
             /// At most this many, the last ones.
             most: u16,
+        },
+        /// Replaces the service's policy. A memory file holds the new one, as text
+        /// (`baton_policy::rules::Policy`); without text, the service reads its configuration file again.
+        22 Reload {
+            /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
+            ask: u64,
+            /// Length of the text in bytes.
+            len: u32,
+        },
+        /// Asks for the service's policy: [`Reply::Policy`], then [`Reply::Done`].
+        23 Policy {
+            /// Number that [`Reply::Done`] repeats.
+            ask: u64,
         },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
@@ -283,6 +297,26 @@ messages! {
             /// The event with its number.
             event: Numbered,
         },
+        /// The service's policy, as text in a memory file.
+        19 Policy {
+            /// Length of the text in bytes.
+            len: u32,
+        },
+        /// The request cannot be carried out, and nothing has changed.
+        20 Failed {
+            /// Number of the request.
+            ask: u64,
+            /// The reason as a sentence, with a remedy.
+            text: String,
+        },
+        /// The policy's rule for a connection that is about to arrive, whose program is to bring it home
+        /// if it breaks the rule (`Rule::keeps` of `baton_policy`; version 2).
+        21 Ruled {
+            /// The broker's number of the connection.
+            id: u64,
+            /// The rule as text.
+            rule: String,
+        },
         /// End of an answer.
         11 Done {
             /// Number of the request.
@@ -313,6 +347,17 @@ messages! {
         /// they had just moved.
         14 Restarted {},
     }
+}
+
+/// A connection's history as its program knows it, for the service's policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Told {
+    /// True if the program accepted it, false if it connected; `None` if it does not know.
+    pub accepted: Option<bool>,
+    /// Microseconds since it was established.
+    pub age_us: Option<u64>,
+    /// The program's requests to send.
+    pub sends: Option<u64>,
 }
 
 /// A connection that arrives at its program, and what it brings along.

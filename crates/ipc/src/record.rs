@@ -102,6 +102,11 @@ messages! {
         },
         /// The service runs only for the processes recorded, and ends with the last of them.
         10 Few {},
+        /// A policy that replaced that of the configuration. With a file that holds its text.
+        11 Policy {
+            /// Length of the text in bytes.
+            len: u32,
+        },
     }
 }
 
@@ -232,6 +237,9 @@ pub fn member(pid: u32) -> Key {
 
 /// The key of the record [`Record::Few`].
 pub const FEW: Key = (10, 0);
+
+/// The key of the policy.
+pub const POLICY: Key = (11, 0);
 
 /// The key of the listening socket.
 pub const LISTENER: Key = (2, 0);

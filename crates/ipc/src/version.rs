@@ -12,7 +12,7 @@ pub const OLDEST: u32 = 1;
 /// The newest version that this code speaks.
 ///
 /// Version 2 hands a connection to an engine inside the program by three messages instead of seven
-/// ([`Request::AdoptHeld`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)).
+/// ([`Request::Offer`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)).
 pub const NEWEST: u32 = 2;
 
 /// A program's first message.

@@ -1,4 +1,4 @@
-//! Which connections move to the engine and when ([`rules`]), and why one is where it is
+//! Which connections move to the engine and when ([`rules`], [`conditions`]), and why one is where it is
 //! ([`Reason`]); what the kernel's side finds out about it is a [`Refusal`]. [`load`] decides how many
 //! connections an engine may have.
 //!
@@ -8,6 +8,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod bounds;
+pub mod conditions;
+mod facts;
 pub mod load;
 mod reason;
 mod refusal;

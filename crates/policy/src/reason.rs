@@ -70,9 +70,11 @@ reasons! {
     Loopback Program "loopback": "both ends are on this machine, at a loopback address"; "nothing: the kernel is the right place for it".
     RuleNever Program "rule-never": "the policy keeps it in the kernel, or `--ports` does not name its port"; "name its port, or choose another policy".
     HandoffFailed Service "handoff-failed": "its handoff failed before"; "look into the service's log for the first failure".
+    PolicyChanged Service "policy-changed": "a new policy was loaded, by which it may not be there"; "nothing: `baton policy explain` names the rule".
     Restored Service "restored": "it was given back to the kernel on request"; "use `baton handoff` to move it again".
     Bulk Program "bulk": "it proved to be a large transfer, which the kernel carries at less cost"; "choose the policy `fcfs` to have it on the engine all the same".
     WaitsForSends Service "waits-for-sends": "the policy moves it once it has made more requests to send"; "nothing, or choose a policy with a smaller number".
+    WaitsForCondition Service "waits-for-condition": "a rule that may move it later asks for more bytes, sends or age"; "nothing, or change the rule's conditions".
     WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise `connections` in `[engine]`".
     LargeTransfers Service "large-transfers": "its transfers are too large for the policy `small`"; "nothing: it moves once they get smaller".
     InUse Program "in-use": "another thread was in a call on it each time it could have moved"; "nothing: it moves at a later call".
@@ -142,6 +144,7 @@ impl Reason {
         matches!(
             self,
             Reason::WaitsForSends
+                | Reason::WaitsForCondition
                 | Reason::WaitsForRoom
                 | Reason::LargeTransfers
                 | Reason::NoBuffers

@@ -1,9 +1,9 @@
-//! Which connections move to the engine, and when.
+//! When connections move to the engine.
 //!
 //! ```text
-//!   Known (ports, sends, history) --Policy: the first rule for its port--> Rule
-//!   Rule, Known, Room (connections there, at most) -----------------------> Decision
-//!                                              Move | NotYet(why) | Never(why)
+//!   Facts --Policy: the first entry whose conditions hold--> Rule
+//!   Rule, Known, Room (connections there, at most) --------> Decision
+//!                                            Move | NotYet(why) | Never(why)
 //! ```
 //!
 //! Kim and Rixner (OSDI 2006) is cited as "CH" below. As in that paper (§3.3), the caller asks when a
@@ -12,19 +12,12 @@
 //! reads a clock: a decision is a function of its arguments. Only a connection that is to move is
 //! then examined by the kernel's side (`KernelSide::plan` in `baton-kernel`), which may still
 //! refuse it. `known` in `baton-kernel` asks the kernel for the facts.
-//!
-//! # Extensions that belong here and are not built
-//!
-//! * *Load control* (CH §3.2, figure 3): a limit that follows the engine's load. The caller would
-//!   set [`Room::at_most`] to the smaller of the configured and the soft limit. A connection that
-//!   finds no room waits ([`Wait::Room`]), so a rising limit needs no other change.
-//! * *Lifetime prediction* (CH §3.3): [`Known`] would then contain more than a count of sends, and
-//!   a further [`Rule`] would examine it.
 
 use crate::Reason;
+use crate::bounds::parse_ports;
+use crate::conditions::{BadCondition, Condition, Facts, Verdict};
 use core::fmt;
 use core::num::NonZeroU64;
-use core::ops::RangeInclusive;
 use core::str::FromStr;
 
 /// When a connection is to move.
@@ -46,13 +39,9 @@ pub enum Rule {
     Never,
 }
 
-/// The facts about a connection that a rule looks at.
+/// The course of a connection so far, which a rule looks at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Known {
-    /// The port of our end.
-    pub local_port: u16,
-    /// The peer's port.
-    pub remote_port: u16,
     /// The number of requests to send that its program has made, including this one (CH §5.2 counts
     /// what is put into the socket's send buffer). If nobody counts these, the number of data
     /// segments sent, which CH finds proportional.
@@ -104,6 +93,8 @@ pub enum Wait {
     Room,
     /// For smaller requests and answers.
     Smaller,
+    /// For the conditions of a rule that may move it later.
+    Condition,
 }
 
 /// Why a connection stays for good.
@@ -135,6 +126,7 @@ impl Wait {
             Wait::Sends(_) => Reason::WaitsForSends,
             Wait::Room => Reason::WaitsForRoom,
             Wait::Smaller => Reason::LargeTransfers,
+            Wait::Condition => Reason::WaitsForCondition,
         }
     }
 }
@@ -159,7 +151,8 @@ impl fmt::Display for Decision {
             Decision::NotYet(Wait::Smaller) => {
                 f.write_str("it carries much data at a time, for which the kernel is cheaper")
             }
-            Decision::Never(Stay::Rule) => f.write_str("its port's rule is never to move"),
+            Decision::NotYet(Wait::Condition) => f.write_str("it moves once the conditions of a rule hold"),
+            Decision::Never(Stay::Rule) => f.write_str("its rule is never to move"),
             Decision::Never(Stay::Failed) => f.write_str("its handoff failed before"),
             Decision::Never(Stay::Restored) => f.write_str("it was given back to the kernel"),
         }
@@ -215,55 +208,162 @@ pub const BULK_CALL: usize = 16 << 10;
 /// After this many bytes by large calls a connection is bulk. Chosen, not measured.
 pub const BULK_BYTES: u64 = 4 << 20;
 
-/// Which port of a connection a rule is about.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Side {
-    /// Ours: the port of a service on this machine.
-    Local,
-    /// The peer's: the port of a service that programs on this machine use.
-    Remote,
-}
-
-/// The rule for the connections of some ports.
+/// A rule and whom it is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PortRule {
-    /// Which port.
-    pub side: Side,
-    /// The ports; none if the range is empty.
-    pub ports: RangeInclusive<u16>,
+pub struct Entry {
+    /// All of these have to hold. Without any, the rule is for every connection.
+    pub conditions: Vec<Condition>,
     /// When these connections move.
     pub rule: Rule,
-}
-
-impl PortRule {
-    fn is_for(&self, known: &Known) -> bool {
-        self.ports.contains(match self.side {
-            Side::Local => &known.local_port,
-            Side::Remote => &known.remote_port,
-        })
-    }
 }
 
 /// The rules of a machine: "the operating system should be able to employ multiple
 /// application-specific (per-port) connection selection policies" (CH §3.3).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Policy {
-    /// Examined in this order; the first that matches a connection's port decides.
-    pub ports: Vec<PortRule>,
+    /// Examined in this order; the first whose conditions hold decides.
+    pub entries: Vec<Entry>,
     /// For all other connections.
     pub otherwise: Rule,
 }
 
-impl Policy {
-    /// The rule for a connection.
-    pub fn rule(&self, known: &Known) -> Rule {
-        self.ports.iter().find(|port| port.is_for(known)).map_or(self.otherwise, |port| port.rule)
+/// The rule for a connection now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ruling {
+    /// A rule decides.
+    By {
+        /// The rule that decides.
+        rule: Rule,
+        /// The index of its entry; `None` for [`Policy::otherwise`].
+        entry: Option<usize>,
+        /// The index of an earlier entry whose conditions may hold later.
+        later: Option<usize>,
+    },
+    /// The conditions of this entry ask for something that is not known here.
+    Unknown(usize),
+}
+
+impl Entry {
+    /// How its conditions stand together.
+    pub fn check(&self, facts: &Facts) -> Verdict {
+        // One that fails for good decides, whatever is unknown.
+        let rank = |verdict: &Verdict| match verdict {
+            Verdict::Fails => 0,
+            Verdict::Unknown => 1,
+            Verdict::Later => 2,
+            Verdict::Holds => 3,
+        };
+        self.conditions.iter().map(|condition| condition.check(facts)).min_by_key(rank).unwrap_or(Verdict::Holds)
     }
 
-    /// Decides whether a connection moves now, later or never.
-    pub fn decide(&self, known: &Known, room: Room) -> Decision {
-        self.rule(known).decide(known, room)
+    /// True if its conditions hold wherever those of `other` hold, so that a later `other` never decides.
+    pub fn covers(&self, other: &Entry) -> bool {
+        let covered = |condition: &Condition| {
+            other.conditions.iter().any(|it| it.key() == condition.key() && condition.covers(it))
+        };
+        self.conditions.iter().all(covered)
     }
+}
+
+impl Policy {
+    /// One rule for all connections.
+    pub fn of(rule: Rule) -> Policy {
+        Policy { entries: Vec::new(), otherwise: rule }
+    }
+
+    /// True if some condition has this key.
+    pub fn asks_for(&self, key: &str) -> bool {
+        self.entries.iter().flat_map(|entry| &entry.conditions).any(|condition| condition.key() == key)
+    }
+
+    /// The rule for a connection.
+    pub fn ruling(&self, facts: &Facts) -> Ruling {
+        let mut later = None;
+        for (at, entry) in self.entries.iter().enumerate() {
+            match entry.check(facts) {
+                Verdict::Holds => return Ruling::By { rule: entry.rule, entry: Some(at), later },
+                Verdict::Later => later = later.or(Some(at)),
+                Verdict::Unknown => return Ruling::Unknown(at),
+                Verdict::Fails => {}
+            }
+        }
+        Ruling::By { rule: self.otherwise, entry: None, later }
+    }
+
+    /// Decides whether a connection moves now, later or never. `None` if it depends on something that is
+    /// not known here.
+    pub fn decide(&self, facts: &Facts, history: History, room: Room) -> Option<Decision> {
+        let Ruling::By { rule, later, .. } = self.ruling(facts) else { return None };
+        let known = Known { sends: facts.sends.unwrap_or(0), bytes: facts.bytes.unwrap_or(0), history };
+        Some(match rule.decide(&known, room) {
+            Decision::Never(Stay::Rule) if later.is_some() => Decision::NotYet(Wait::Condition),
+            decision => decision,
+        })
+    }
+
+    /// Pairs of entries of which the first covers the second, so that the second never decides.
+    pub fn shadowed(&self) -> Vec<(usize, usize)> {
+        let covered = |(at, entry): (usize, &Entry)| {
+            Some((self.entries[..at].iter().position(|before| before.covers(entry))?, at))
+        };
+        self.entries.iter().enumerate().filter_map(covered).collect()
+    }
+}
+
+/// Writes the policy as lines, one an entry and the last for all others. Between conditions stand tabs,
+/// which no condition contains. [`FromStr`] reads it.
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Entry { conditions, rule } in &self.entries {
+            conditions.iter().try_for_each(|condition| write!(f, "{}={condition}\t", condition.key()))?;
+            writeln!(f, "{rule}")?;
+        }
+        write!(f, "{}", self.otherwise)
+    }
+}
+
+/// The error for text that is no policy.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoPolicy {
+    /// A rule cannot be read.
+    #[error(transparent)]
+    Rule(#[from] NoRule),
+    /// A condition cannot be read.
+    #[error(transparent)]
+    Condition(#[from] BadCondition),
+}
+
+impl FromStr for Policy {
+    type Err = NoPolicy;
+
+    fn from_str(text: &str) -> Result<Policy, NoPolicy> {
+        let mut entries = text.lines().map(entry).collect::<Result<Vec<Entry>, NoPolicy>>()?;
+        match entries.pop() {
+            Some(Entry { conditions, rule }) if conditions.is_empty() => Ok(Policy { entries, otherwise: rule }),
+            _ => Err(NoRule(String::new()).into()),
+        }
+    }
+}
+
+fn entry(line: &str) -> Result<Entry, NoPolicy> {
+    let (conditions, rule) = line.rsplit_once('\t').unwrap_or(("", line));
+    let read = |part: &str| {
+        let (key, text) = part.split_once('=').unwrap_or((part, ""));
+        Condition::parse(key, text)
+    };
+    let conditions = conditions.split('\t').filter(|part| !part.is_empty()).map(read).collect::<Result<_, _>>()?;
+    Ok(Entry { conditions, rule: rule.parse()? })
+}
+
+/// A policy for the connections of some ports at either end. All others stay in the kernel.
+///
+/// # Errors
+/// [`NoPorts`](crate::bounds::NoPorts) for text that names no ports.
+pub fn for_ports(rule: Rule, ports: &[String]) -> Result<Policy, crate::bounds::NoPorts> {
+    let ranges: Vec<_> = ports.iter().map(|ports| parse_ports(ports.trim())).collect::<Result<_, _>>()?;
+    let entry = |condition| Entry { conditions: vec![condition], rule };
+    let entries = [Condition::LocalPort(ranges.clone()), Condition::RemotePort(ranges)].map(entry);
+    Ok(Policy { entries: entries.into(), otherwise: Rule::Never })
 }
 
 /// The error for a word that names no rule.
@@ -296,22 +396,5 @@ impl fmt::Display for Rule {
             Rule::UntilBulk => f.write_str("until bulk"),
             Rule::Never => f.write_str("never"),
         }
-    }
-}
-
-/// The error for text that names no ports.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is not a port or range; write a port as 443, or a range as 8000-8999, from 1 to 65535")]
-pub struct NoPorts(String);
-
-/// Parses a port (`443`) or a range of ports (`8000-8999`).
-///
-/// # Errors
-/// [`NoPorts`] for anything else, including port 0 and an empty range.
-pub fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, NoPorts> {
-    let (from, to) = text.split_once('-').unwrap_or((text, text));
-    match (from.trim().parse(), to.trim().parse()) {
-        (Ok(from), Ok(to)) if from > 0 && from <= to => Ok(from..=to),
-        _ => Err(NoPorts(text.into())),
     }
 }

@@ -2,9 +2,10 @@
 //! connections.
 
 use baton_policy::Reason;
+use baton_policy::bounds::parse_ports;
+use baton_policy::conditions::{Condition, Direction, Facts, Verdict};
 use baton_policy::rules::{
-    BULK_BYTES, Decision, History, Known, Policy, PortRule, Room, Rule, SMALL_BYTES, SMALL_SENDS, Side, Stay, Wait,
-    parse_ports,
+    BULK_BYTES, Decision, Entry, History, Known, Policy, Room, Rule, Ruling, SMALL_BYTES, SMALL_SENDS, Stay, Wait,
 };
 use proptest::prelude::*;
 use std::num::NonZeroU64;
@@ -17,7 +18,7 @@ fn sends(count: u64) -> NonZeroU64 {
 }
 
 fn known(sends: u64) -> Known {
-    Known { local_port: 80, remote_port: 40_000, sends, bytes: 0, history: History::New }
+    Known { sends, bytes: 0, history: History::New }
 }
 
 #[test]
@@ -77,34 +78,135 @@ fn what_was_tried_or_given_back_stays() {
     }
 }
 
+/// An entry with these conditions, as key and text.
+fn entry(conditions: &[(&str, &str)], rule: Rule) -> Entry {
+    let read = |(key, text): &(&str, &str)| Condition::parse(key, text).unwrap();
+    Entry { conditions: conditions.iter().map(read).collect(), rule }
+}
+
+fn on_ports(local: u16, remote: u16) -> Facts {
+    let any = Some("10.0.0.1".parse().unwrap());
+    Facts { local: (any, local), remote: (any, remote), sends: Some(0), bytes: Some(0), ..Facts::default() }
+}
+
 #[test]
-fn the_first_rule_for_a_port_decides() {
-    let rule = |side, ports, rule| PortRule { side, ports, rule };
+fn the_first_rule_whose_conditions_hold_decides() {
     let policy = Policy {
-        ports: vec![
-            rule(Side::Local, 22..=22, Rule::Never),
-            rule(Side::Local, 80..=89, Rule::AfterSends(sends(20))),
-            rule(Side::Local, 85..=85, Rule::Never),
-            rule(Side::Remote, 5432..=5432, Rule::FirstCome),
+        entries: vec![
+            entry(&[("local-port", "22")], Rule::Never),
+            entry(&[("local-port", "80-89, 8080")], Rule::AfterSends(sends(20))),
+            entry(&[("local-port", "85")], Rule::Never),
+            entry(&[("remote-port", "5432"), ("remote", "10.0.0.0/8")], Rule::FirstCome),
+            entry(&[("remote-port", "5432"), ("remote", "11.0.0.0/8")], Rule::Small),
         ],
         otherwise: Rule::Never,
     };
     let table = [
-        (22, 5432, Rule::Never),
-        (80, 1, Rule::AfterSends(sends(20))),
-        (85, 1, Rule::AfterSends(sends(20))),
-        (90, 1, Rule::Never),
-        (40_000, 5432, Rule::FirstCome),
-        (5432, 40_000, Rule::Never),
+        (22, 5432, Rule::Never, Some(0)),
+        (80, 1, Rule::AfterSends(sends(20)), Some(1)),
+        (85, 1, Rule::AfterSends(sends(20)), Some(1)),
+        (8080, 1, Rule::AfterSends(sends(20)), Some(1)),
+        (90, 1, Rule::Never, None),
+        (40_000, 5432, Rule::FirstCome, Some(3)),
+        (5432, 40_000, Rule::Never, None),
     ];
-    for (local_port, remote_port, rule) in table {
-        assert_eq!(policy.rule(&Known { local_port, remote_port, ..known(0) }), rule, "{local_port} {remote_port}");
+    for (local, remote, rule, entry) in table {
+        let ruling = policy.ruling(&on_ports(local, remote));
+        assert_eq!(ruling, Ruling::By { rule, entry, later: None }, "{local} {remote}");
+    }
+    assert_eq!(policy.shadowed(), [(1, 2)]);
+    assert_eq!(policy.to_string().parse(), Ok(policy));
+}
+
+#[test]
+fn every_condition_is_checked() {
+    let facts = Facts {
+        local: (Some("fd00::1".parse().unwrap()), 443),
+        remote: (Some("fd00::2:0:0:1".parse().unwrap()), 50_000),
+        interface: Some("eth0".into()),
+        direction: Some(Direction::Accepted),
+        user: Some(33),
+        program: Some("a-rather-long-n".into()),
+        cgroup: Some("/system.slice/nginx.service/worker".into()),
+        sends: Some(20),
+        bytes: Some(1 << 20),
+        age_us: Some(5_000_000),
+        round_trip_us: Some(300),
+    };
+    let table = [
+        ("local-port", "80, 443", Verdict::Holds),
+        ("remote-port", "1-1023", Verdict::Fails),
+        ("local", "fd00::1", Verdict::Holds),
+        ("remote", "10.0.0.0/8, fd00::/16", Verdict::Holds),
+        ("remote", "fd00::3:0:0:0/80", Verdict::Fails),
+        ("remote", "0.0.0.0/0", Verdict::Fails),
+        ("family", "ipv6", Verdict::Holds),
+        ("family", "ipv4", Verdict::Fails),
+        ("interface", "lo, eth0", Verdict::Holds),
+        ("direction", "connected", Verdict::Fails),
+        ("user", "0, 33", Verdict::Holds),
+        // The kernel keeps 15 bytes of a name.
+        ("program", "a-rather-long-name", Verdict::Holds),
+        ("cgroup", "/system.slice", Verdict::Holds),
+        ("cgroup", "/system.slice/nginx", Verdict::Fails),
+        ("bytes", ">= 1 MiB", Verdict::Holds),
+        ("bytes", "<= 64 KiB", Verdict::Fails),
+        ("bytes", "2 MiB - 1 GiB", Verdict::Later),
+        ("sends", ">= 21", Verdict::Later),
+        ("age", "1 s - 1 min", Verdict::Holds),
+        ("age", "<= 100 ms", Verdict::Fails),
+        ("round-trip", "<= 1 ms", Verdict::Holds),
+        ("round-trip", ">= 1 ms", Verdict::Later),
+        ("round-trip", "<= 200 us", Verdict::Later),
+    ];
+    for (key, text, verdict) in table {
+        let condition = Condition::parse(key, text).unwrap();
+        assert_eq!((condition.key(), condition.check(&facts)), (key, verdict), "{key} {text}");
+        assert_eq!(Condition::parse(key, &condition.to_string()), Ok(condition.clone()), "{key} {text}");
+        assert!(condition.covers(&condition));
+        let unknown = condition.check(&Facts::default());
+        assert!(key.ends_with("port") || unknown == Verdict::Unknown, "{key}");
     }
 }
 
 #[test]
+fn bad_conditions_are_refused_with_a_remedy() {
+    let table = [
+        ("local-port", "80, 79-81", "80 and 79-81 overlap; name each port once"),
+        ("local-port", "0", "write a port"),
+        ("remote", "10.0.0.1/8", "write an address, or a prefix"),
+        ("remote", "10.0.0.0/33", "write an address, or a prefix"),
+        ("family", "v4", "write ipv4 or ipv6"),
+        ("direction", "in", "write accepted or connected"),
+        ("user", "www", "write a name or a number"),
+        ("program", "a,,b", "write names with commas"),
+        ("cgroup", "nginx", "write its path"),
+        ("bytes", "1 MB", "write them as >= 64 KiB"),
+        ("bytes", "99999999999999999999", "write them as >= 64 KiB"),
+        ("age", "5 s - 1 s", "write them as >= 10 ms"),
+        ("port", "80", "write one of local-port, remote-port"),
+    ];
+    for (key, text, remedy) in table {
+        let error = Condition::parse(key, text).unwrap_err().to_string();
+        assert!(error.contains(remedy), "{key} {text}: {error}");
+    }
+}
+
+/// A rule whose conditions may hold later keeps one behind it from deciding for good.
+#[test]
+fn a_connection_waits_for_conditions_that_may_come() {
+    let policy =
+        Policy { entries: vec![entry(&[("bytes", "4 KiB - 64 KiB")], Rule::FirstCome)], ..Policy::of(Rule::Never) };
+    let decide = |bytes| policy.decide(&Facts { bytes, ..on_ports(1, 2) }, History::New, ROOMY);
+    assert_eq!(decide(Some(0)), Some(Decision::NotYet(Wait::Condition)));
+    assert_eq!(decide(Some(4 << 10)), Some(Decision::Move));
+    assert_eq!(decide(Some(65 << 10)), Some(Decision::Never(Stay::Rule)));
+    assert_eq!(decide(None), None);
+}
+
+#[test]
 fn without_a_word_the_first_come_are_served() {
-    assert_eq!(Policy::default().decide(&known(0), ROOMY), Decision::Move);
+    assert_eq!(Policy::default().decide(&Facts::default(), History::New, ROOMY), Some(Decision::Move));
 }
 
 #[test]
@@ -131,6 +233,7 @@ fn each_decision_has_its_code_and_its_sentence() {
         Decision::Move,
         Decision::NotYet(Wait::Sends(sends(3))),
         Decision::NotYet(Wait::Room),
+        Decision::NotYet(Wait::Condition),
         Decision::Never(Stay::Rule),
         Decision::Never(Stay::Failed),
         Decision::Never(Stay::Restored),
@@ -151,20 +254,30 @@ fn any_rule() -> impl Strategy<Value = Rule> {
 }
 
 fn any_policy() -> impl Strategy<Value = Policy> {
-    let side = prop_oneof![Just(Side::Local), Just(Side::Remote)];
-    let port = (side, 0u16..50, 0u16..50, any_rule()).prop_map(|(side, from, to, rule)| PortRule {
-        side,
-        ports: from..=to,
-        rule,
+    let key = prop_oneof![Just("local-port"), Just("remote-port")];
+    let entry = (key, 1u16..50, 0u16..20, any_rule()).prop_map(|(key, from, more, rule)| {
+        let condition = Condition::parse(key, &format!("{from}-{}", from + more)).unwrap();
+        Entry { conditions: vec![condition], rule }
     });
-    (prop::collection::vec(port, 0..6), any_rule()).prop_map(|(ports, otherwise)| Policy { ports, otherwise })
+    (prop::collection::vec(entry, 0..6), any_rule()).prop_map(|(entries, otherwise)| Policy { entries, otherwise })
 }
 
-fn any_known() -> impl Strategy<Value = Known> {
+/// A connection's facts and history.
+type Case = (Facts, History);
+
+fn any_known() -> impl Strategy<Value = Case> {
     let history = prop_oneof![3 => Just(History::New), 1 => Just(History::Failed), 1 => Just(History::Restored)];
-    (0u16..50, 0u16..50, prop_oneof![0u64..30, any::<u64>()], history).prop_map(
-        |(local_port, remote_port, sends, history)| Known { local_port, remote_port, sends, bytes: 0, history },
-    )
+    (0u16..50, 0u16..50, prop_oneof![0u64..30, any::<u64>()], history)
+        .prop_map(|(local, remote, sends, history)| (Facts { sends: Some(sends), ..on_ports(local, remote) }, history))
+}
+
+fn decide(policy: &Policy, (facts, history): &Case, room: Room) -> Decision {
+    policy.decide(facts, *history, room).expect("everything is known")
+}
+
+/// The same connection after more sends.
+fn after((facts, history): &Case, more: u64) -> Case {
+    (Facts { sends: facts.sends.map(|sends| sends.saturating_add(more)), ..facts.clone() }, *history)
 }
 
 proptest! {
@@ -174,23 +287,35 @@ proptest! {
     }
 
     #[test]
+    fn a_policy_is_read_as_it_is_written(policy in any_policy()) {
+        prop_assert_eq!(policy.to_string().parse(), Ok(policy));
+    }
+
+    /// An entry that an earlier one covers never decides.
+    #[test]
+    fn a_shadowed_entry_never_decides(policy in any_policy(), known in any_known()) {
+        let Ruling::By { entry, .. } = policy.ruling(&known.0) else { panic!("everything is known") };
+        prop_assert!(policy.shadowed().iter().all(|(_, shadowed)| entry != Some(*shadowed)));
+    }
+
+    #[test]
     fn nothing_moves_into_a_full_engine(
         policy in any_policy(),
         known in any_known(),
         connections in any::<u64>(),
         at_most in any::<u64>(),
     ) {
-        let decision = policy.decide(&known, Room { connections, at_most });
+        let decision = decide(&policy, &known, Room { connections, at_most });
         prop_assert!(decision != Decision::Move || connections < at_most);
     }
 
     /// A connection that is told to wait for more sends moves after them, and no sooner.
     #[test]
     fn a_wait_for_sends_is_exact(policy in any_policy(), known in any_known()) {
-        if let Decision::NotYet(Wait::Sends(more)) = policy.decide(&known, ROOMY) {
-            let then = |sends| policy.decide(&Known { sends, ..known }, ROOMY);
-            prop_assert_eq!(then(known.sends + more.get()), Decision::Move);
-            prop_assert_eq!(then(known.sends + more.get() - 1), Decision::NotYet(Wait::Sends(sends(1))));
+        if let Decision::NotYet(Wait::Sends(more)) = decide(&policy, &known, ROOMY) {
+            let then = |more| decide(&policy, &after(&known, more), ROOMY);
+            prop_assert_eq!(then(more.get()), Decision::Move);
+            prop_assert_eq!(then(more.get() - 1), Decision::NotYet(Wait::Sends(sends(1))));
         }
     }
 
@@ -198,26 +323,24 @@ proptest! {
     /// a caller that stops asking misses nothing.
     #[test]
     fn never_is_for_good(policy in any_policy(), known in any_known(), more in any::<u64>(), room in any::<bool>()) {
-        let before = policy.decide(&known, ROOMY);
-        let later = Known { sends: known.sends.saturating_add(more), ..known };
-        let after = policy.decide(&later, if room { ROOMY } else { FULL });
+        let before = decide(&policy, &known, ROOMY);
+        let after = decide(&policy, &after(&known, more), if room { ROOMY } else { FULL });
         prop_assert_eq!(matches!(before, Decision::Never(_)), matches!(after, Decision::Never(_)));
     }
 
     /// A connection that moves now does not stop wanting to.
     #[test]
     fn more_sends_never_hinder(policy in any_policy(), known in any_known(), more in any::<u64>()) {
-        if policy.decide(&known, ROOMY) == Decision::Move {
-            let later = Known { sends: known.sends.saturating_add(more), ..known };
-            prop_assert_eq!(policy.decide(&later, ROOMY), Decision::Move);
+        if decide(&policy, &known, ROOMY) == Decision::Move {
+            prop_assert_eq!(decide(&policy, &after(&known, more), ROOMY), Decision::Move);
         }
     }
 
     #[test]
     fn only_what_has_a_history_is_told_so(policy in any_policy(), known in any_known()) {
-        let decision = policy.decide(&known, ROOMY);
-        prop_assert_eq!(known.history == History::Failed, decision == Decision::Never(Stay::Failed));
-        prop_assert_eq!(known.history == History::Restored, decision == Decision::Never(Stay::Restored));
+        let decision = decide(&policy, &known, ROOMY);
+        prop_assert_eq!(known.1 == History::Failed, decision == Decision::Never(Stay::Failed));
+        prop_assert_eq!(known.1 == History::Restored, decision == Decision::Never(Stay::Restored));
     }
 
     /// Parsing any text, also for ports, yields a rule or a helpful message.
@@ -225,6 +348,14 @@ proptest! {
     fn any_text_is_read(text in ".{0,40}") {
         if let Ok(rule) = text.parse::<Rule>() {
             prop_assert_eq!(rule.to_string().parse(), Ok(rule));
+        }
+        for key in Condition::KEYS {
+            if let Ok(condition) = Condition::parse(key, &text) {
+                prop_assert_eq!(Condition::parse(key, &condition.to_string()), Ok(condition));
+            }
+        }
+        if let Ok(policy) = text.parse::<Policy>() {
+            prop_assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         if let Ok(ports) = parse_ports(&text) {
             prop_assert!(!ports.is_empty() && *ports.start() > 0);

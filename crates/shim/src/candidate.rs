@@ -6,11 +6,15 @@
 //! from then on.
 
 use crate::config::config;
-use crate::os::socket;
+use crate::os::socket::{self, Name};
 use crate::sharing::Sharing;
-use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
+use baton_ipc::message::Told;
+use baton_policy::conditions::{Direction, Facts};
+use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Wait};
 use baton_policy::{Reason, Refusal};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
+use std::time::Instant;
 
 /// The number of requests to send after which a connection that could not move is tried again.
 const RETRY_SENDS: u64 = 64;
@@ -19,7 +23,7 @@ const RETRY_SENDS: u64 = 64;
 pub struct Candidate {
     /// Device and inode of the socket, to detect that the descriptor names another one.
     pub identity: (u64, u64),
-    ports: (u16, u16),
+    origin: Origin,
     stage: Stage,
     /// The number of requests to send at which the policy is asked again.
     ask_at: u64,
@@ -27,6 +31,28 @@ pub struct Candidate {
     reason: Option<Reason>,
     /// The groups of children that share it.
     pub shared: Vec<Sharing>,
+}
+
+/// Facts about a connection that hold from its beginning on.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    local: (Option<IpAddr>, u16),
+    remote: (Option<IpAddr>, u16),
+    direction: Direction,
+    established: Instant,
+}
+
+impl Origin {
+    fn new(local: &Name, remote: &Name, direction: Direction) -> Option<Origin> {
+        let end = |name: &Name| Some((name.ip(), name.port()?));
+        Some(Origin { local: end(local)?, remote: end(remote)?, direction, established: Instant::now() })
+    }
+
+    /// For the service's policy.
+    pub fn told(&self, sends: u64) -> Told {
+        let accepted = Some(self.direction == Direction::Accepted);
+        Told { accepted, age_us: Some(self.established.elapsed().as_micros() as u64), sends: Some(sends) }
+    }
 }
 
 /// The progress of a candidate towards a connection.
@@ -47,37 +73,39 @@ pub enum Ready {
 }
 
 impl Candidate {
-    fn new(identity: (u64, u64), ports: (u16, u16), stage: Stage) -> Candidate {
-        Candidate { identity, ports, stage, ask_at: 0, reason: None, shared: Vec::new() }
+    fn new(identity: (u64, u64), origin: Origin, stage: Stage) -> Candidate {
+        Candidate { identity, origin, stage, ask_at: 0, reason: None, shared: Vec::new() }
     }
 
     /// A socket without a connection.
     pub fn fresh(identity: (u64, u64)) -> Candidate {
-        Candidate::new(identity, (0, 0), Stage::Fresh)
+        let (end, direction) = ((None, 0), Direction::Connected);
+        let origin = Origin { local: end, remote: end, direction, established: Instant::now() };
+        Candidate::new(identity, origin, Stage::Fresh)
     }
 
     /// A connection that has just moved home for a fork, after `sends` requests to send. It has been
     /// counted as moved.
-    pub fn parked(identity: (u64, u64), ports: (u16, u16), sends: u64, sharing: Sharing) -> Candidate {
-        Candidate { ask_at: sends + 1, shared: vec![sharing], ..Candidate::new(identity, ports, Stage::Connected) }
+    pub fn parked(identity: (u64, u64), origin: Origin, sends: u64, sharing: Sharing) -> Candidate {
+        Candidate { ask_at: sends + 1, shared: vec![sharing], ..Candidate::new(identity, origin, Stage::Connected) }
     }
 
-    /// A new connection.
+    /// A new connection, which `connect` may not have established yet.
     ///
     /// # Errors
     /// The reason why it stays in the kernel, or `None` if it is not an IP connection.
-    pub fn begin(fd: RawFd, connecting: bool) -> Result<Candidate, Option<Reason>> {
+    pub fn begin(fd: RawFd, direction: Direction, connecting: bool) -> Result<Candidate, Option<Reason>> {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
-        let ports = (local.port().ok_or(None)?, peer.port().ok_or(None)?);
+        let origin = Origin::new(&local, &peer, direction).ok_or(None)?;
         if local.is_loopback() {
             return Err(Some(Reason::Loopback));
         }
         let identity = socket::identity(fd).ok_or(None)?;
         if connecting {
-            return Ok(Candidate::new(identity, ports, Stage::Connecting));
+            return Ok(Candidate::new(identity, origin, Stage::Connecting));
         }
-        let mut candidate = Candidate::new(identity, ports, Stage::Connected);
+        let mut candidate = Candidate::new(identity, origin, Stage::Connected);
         match candidate.ask(0, || 0) {
             Decision::Never(stay) => Err(Some(stay.reason())),
             _ => Ok(candidate),
@@ -97,20 +125,44 @@ impl Candidate {
         }
     }
 
-    /// The policy's rule for it.
-    pub fn rule(&self) -> Rule {
-        config().policy.rule(&self.known(0, 0))
+    /// The policy's rule for it, after `sends` requests to send. The service decides where this library
+    /// cannot.
+    pub fn rule(&self, sends: u64) -> Rule {
+        match config().policy.ruling(&self.facts(sends, None)) {
+            Ruling::By { rule, .. } => rule,
+            Ruling::Unknown(_) => Rule::FirstCome,
+        }
     }
 
-    fn known(&self, sends: u64, bytes: u64) -> Known {
-        let (local_port, remote_port) = self.ports;
-        Known { local_port, remote_port, sends, bytes, history: History::New }
+    pub fn origin(&self) -> Origin {
+        self.origin
+    }
+
+    fn facts(&self, sends: u64, bytes: Option<u64>) -> Facts {
+        let Origin { local, remote, direction, established } = self.origin;
+        let own = config().own();
+        Facts {
+            local,
+            remote,
+            direction: Some(direction),
+            user: own.user,
+            program: own.program.clone(),
+            cgroup: own.cgroup.clone(),
+            sends: Some(sends),
+            bytes,
+            age_us: Some(established.elapsed().as_micros() as u64),
+            interface: None,
+            round_trip_us: None,
+        }
     }
 
     /// Asks the policy and records when to ask again. `sends` is its number of requests to send,
     /// `bytes` gives the number of bytes that it has carried.
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
-        let decision = config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1 });
+        let facts = self.facts(sends, Some(bytes()));
+        // The service knows what this library does not.
+        let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1 });
+        let decision = decision.unwrap_or(Decision::Move);
         self.reason = decision.reason();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
@@ -141,13 +193,12 @@ impl Candidate {
             if socket::is_connecting(fd) {
                 return Ready::NotYet;
             }
-            let port = |peer| socket::name(fd, peer).and_then(|name| name.port());
-            let (Some(ours), Some(theirs)) = (port(false), port(true)) else {
-                return Ready::Never(Reason::Refused(Refusal::NotConnected));
-            };
-            (self.ports, self.stage) = ((ours, theirs), Stage::Connected);
+            let ends = socket::name(fd, false).zip(socket::name(fd, true));
+            let origin = ends.and_then(|(ours, theirs)| Origin::new(&ours, &theirs, self.origin.direction));
+            let Some(origin) = origin else { return Ready::Never(Reason::Refused(Refusal::NotConnected)) };
+            (self.origin, self.stage) = (origin, Stage::Connected);
         }
-        let bytes = || baton_kernel::known(socket::borrow(fd), History::New).map_or(0, |known| known.bytes);
+        let bytes = || baton_kernel::known(socket::borrow(fd)).ok().and_then(|facts| facts.bytes).unwrap_or(0);
         match self.ask(sends, bytes) {
             Decision::Move => Ready::Go,
             Decision::NotYet(_) => Ready::NotYet,

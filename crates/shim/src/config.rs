@@ -4,7 +4,8 @@
 use baton_ipc::environment;
 use baton_ipc::placement::Placement;
 use baton_journal::Level;
-use baton_policy::rules::{Policy, PortRule, Rule, Side, parse_ports};
+use baton_policy::conditions::cgroup_of;
+use baton_policy::rules::Policy;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -16,6 +17,30 @@ pub struct Config {
     pub account: Option<PathBuf>,
     pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
+    own: OnceLock<Own>,
+}
+
+/// Facts about this process that the policy's conditions ask for. Nothing is read for the others.
+#[derive(Default)]
+pub struct Own {
+    pub user: Option<u32>,
+    pub program: Option<String>,
+    pub cgroup: Option<String>,
+}
+
+impl Config {
+    pub fn own(&self) -> &Own {
+        self.own.get_or_init(|| {
+            let file = |key: &str, file: &str| {
+                self.policy.asks_for(key).then(|| std::fs::read_to_string(format!("/proc/self/{file}")).ok())?
+            };
+            Own {
+                user: self.policy.asks_for("user").then(|| rustix::process::geteuid().as_raw()),
+                program: file("program", "comm").map(|name| name.trim_end().to_owned()),
+                cgroup: file("cgroup", "cgroup").and_then(|lines| cgroup_of(&lines)),
+            }
+        })
+    }
 }
 
 /// The settings with which the process was started. An invalid value counts as missing: `baton run`
@@ -25,24 +50,14 @@ pub fn config() -> &'static Config {
     CONFIG.get_or_init(|| {
         let text = |name| std::env::var(name).ok();
         let level = text(environment::LOG_LEVEL).and_then(|level| level.parse().ok()).unwrap_or(Level::Debug);
-        let rule = text(environment::POLICY).and_then(|rule| rule.parse().ok()).unwrap_or_default();
         Config {
             socket: text(environment::SOCKET).map_or_else(|| baton_client::SOCKET.into(), PathBuf::from),
-            policy: policy(rule, &text(environment::PORTS).unwrap_or_default()),
+            policy: text(environment::POLICY).and_then(|policy| policy.parse().ok()).unwrap_or_default(),
             placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text(environment::ACCOUNT).map(PathBuf::from),
             io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
+            own: OnceLock::new(),
             log: text(environment::LOG).map(|path| (PathBuf::from(path), level)),
         }
     })
-}
-
-fn policy(rule: Rule, ports: &str) -> Policy {
-    let ranges = ports.split(',').filter_map(|range| parse_ports(range.trim()).ok());
-    let both = |ports: std::ops::RangeInclusive<u16>| {
-        [Side::Local, Side::Remote].map(|side| PortRule { side, ports: ports.clone(), rule })
-    };
-    let ports: Vec<PortRule> = ranges.flat_map(both).collect();
-    let otherwise = if ports.is_empty() { rule } else { Rule::Never };
-    Policy { ports, otherwise }
 }

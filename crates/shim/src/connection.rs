@@ -25,6 +25,7 @@ use crate::state::{Body, Moved, State};
 use crate::table::{self, Reading, Slot, SlotRef};
 use baton_client::{NotAdopted, Stream};
 use baton_consumer::held::interrupted;
+use baton_policy::conditions::Direction;
 use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -180,9 +181,9 @@ pub fn is_new(fd: RawFd) -> bool {
 
 /// Registers a new connection of the program: one that was accepted, or that `connect` has made or
 /// begun.
-pub fn begin(fd: RawFd, connecting: bool) {
+pub fn begin(fd: RawFd, direction: Direction, connecting: bool) {
     let early = table::find(fd);
-    let candidate = match Candidate::begin(fd, connecting) {
+    let candidate = match Candidate::begin(fd, direction, connecting) {
         Ok(_) if STOPPED.load(Ordering::Relaxed) => Err(Some(Reason::IoUring)),
         candidate => candidate,
     };
@@ -230,7 +231,7 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     if let Some(why) = membership::withdraw(slot_ref.slot) {
         return stay(slot_ref, &mut body, why);
     }
-    match adopt(fd, candidate) {
+    match adopt(fd, candidate, slot.sends.load(Ordering::Relaxed)) {
         Ok(moved) => {
             membership::arrive(slot_ref.slot, &moved.stream);
             body.state = State::Moved(moved);
@@ -261,12 +262,12 @@ fn stay(slot_ref: &SlotRef, body: &mut Body, why: Reason) {
     table::settle(slot_ref, body);
 }
 
-fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, Reason> {
-    let (identity, rule) = (candidate.identity, candidate.rule());
+fn adopt(fd: RawFd, candidate: &Candidate, sends: u64) -> Result<Moved, Reason> {
+    let (identity, rule, origin) = (candidate.identity, candidate.rule(sends), candidate.origin());
     let (local, peer) = (socket::name(fd, false), socket::name(fd, true));
     let (Some(local), Some(peer)) = (local, peer) else { return Err(Refusal::NotConnected.into()) };
     let lent = duplicate(socket::borrow(fd)).map_err(|_| Reason::NoDescriptors)?;
-    let adopted = service::with(|service| (service.adopt(lent), service.devices().is_empty()));
+    let adopted = service::with(|service| (service.adopt_told(lent, origin.told(sends)), service.devices().is_empty()));
     let (adopted, nowhere) = adopted.ok_or(Reason::NoService)?;
     let stream = adopted.map_err(|NotAdopted { code, text, .. }| {
         // The name of the rule follows the colon.
@@ -280,7 +281,8 @@ fn adopt(fd: RawFd, candidate: &Candidate) -> Result<Moved, Reason> {
         account::count("elsewhere");
     }
     stream.set_nonblocking(true);
-    Ok(Moved { stream, local, peer, identity, rule, bulk: AtomicU64::new(0) })
+    let rule = stream.rule().unwrap_or(rule);
+    Ok(Moved { stream, local, peer, identity, origin, rule, bulk: AtomicU64::new(0) })
 }
 
 /// Makes a connection an ordinary one of the kernel, and counts the reason.
@@ -365,7 +367,7 @@ fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
         State::Kernel(candidate) => candidate.shared.push(sharing.clone()),
         State::Moved(moved) => {
             count_bytes_at_home(moved);
-            let ports = (moved.local.port().unwrap_or(0), moved.peer.port().unwrap_or(0));
+            let origin = moved.origin;
             let home = moved.stream.take_back();
             let Ok(lent) = home else {
                 let ended = Ended::of(&moved.stream);
@@ -377,7 +379,7 @@ fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
             membership::put_back(slot_ref.slot);
             let identity = socket::identity(fd).unwrap_or_default();
             let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
-            body.state = State::Kernel(Candidate::parked(identity, ports, sends, sharing.clone()));
+            body.state = State::Kernel(Candidate::parked(identity, origin, sends, sharing.clone()));
         }
     }
 }

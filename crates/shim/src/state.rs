@@ -1,6 +1,6 @@
 //! Where a connection is, as data.
 
-use crate::candidate::Candidate;
+use crate::candidate::{Candidate, Origin};
 use crate::ended::Ended;
 use crate::os::socket::Name;
 use baton_client::Stream;
@@ -37,6 +37,7 @@ pub struct Moved {
     pub peer: Name,
     /// Device and inode of the socket.
     pub identity: (u64, u64),
+    pub origin: Origin,
     pub rule: Rule,
     /// The number of bytes that large calls moved.
     pub bulk: AtomicU64,

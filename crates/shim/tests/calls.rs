@@ -70,7 +70,7 @@ fn compare(test: &str, engine: &str) -> Vec<(String, u64)> {
         let environment = [
             ("LD_PRELOAD", library()),
             (environment::SOCKET, world.socket),
-            (environment::PORTS, Path::new("9000,9002")),
+            (environment::POLICY, Path::new("local-port=9000, 9002\tfcfs\nremote-port=9000, 9002\tfcfs\nnever")),
             (environment::ENGINE, Path::new(engine)),
             (environment::ACCOUNT, &account),
         ];

@@ -167,7 +167,8 @@ pub fn upgrade(args: &Plain) -> anyhow::Result<()> {
     say("moved to the new engine", args.at.connect()?.upgrade().context("cannot upgrade the service")?)
 }
 
-fn say(what: &str, tally: Tally) -> anyhow::Result<()> {
+/// Prints how many connections moved.
+pub(super) fn say(what: &str, tally: Tally) -> anyhow::Result<()> {
     let Tally { count, failed, pause_us, .. } = tally;
     writeln!(std::io::stdout(), "{} {what}, {failed} failed; the longest pause was {pause_us} µs", count - failed)?;
     Ok(())

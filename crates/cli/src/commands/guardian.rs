@@ -30,7 +30,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// Guards the broker and exits with its code. Removes the directories of killed runs at the end.
 pub fn guard(guardian: Guardian) -> anyhow::Result<()> {
-    let stop = Stop::install().context("signals")?;
+    let stop = Stop::install_for_daemon().context("signals")?;
     let code = guardian.run(|| stop.requested()).context("guarding the broker")?;
     // The lock on our standard output marks the service of a run as alive; closing it lets
     // `clear` remove the directory.

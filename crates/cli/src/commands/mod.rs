@@ -15,6 +15,7 @@ pub mod guardian;
 pub mod load;
 pub mod man;
 mod measuring;
+pub mod policy;
 pub mod run;
 pub mod serve;
 pub mod service;

@@ -16,7 +16,8 @@ use baton_ipc::environment;
 use baton_ipc::placement::Placement;
 use baton_journal::{Kind, Level, tell};
 use baton_kernel::Rules;
-use baton_policy::rules::{Rule, parse_ports};
+use baton_policy::bounds::parse_ports;
+use baton_policy::rules::{Policy, Rule, for_ports};
 use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
 use std::fs;
@@ -48,6 +49,10 @@ pub struct Args {
     /// CPU, fcfs with --steer xdp, otherwise small
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
+    /// File with a [policy] (`baton service --print-config` explains it), which the service that this
+    /// command starts follows
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["policy", "ports", "socket"])]
+    policy_file: Option<PathBuf>,
     /// Ports, local or remote, whose connections may move: numbers and ranges, separated by commas
     /// [default: all]
     #[arg(long, value_name = "PORTS", value_delimiter = ',', value_parser = ports)]
@@ -115,6 +120,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else if args.log.level.is_some() {
         return Err(usage("--log-level says how much is in the log, and there is none", "name its file: --log FILE"));
     }
+    let loaded = args.policy_file.as_deref().map(super::policy::load).transpose()?;
     let placement = placement(args);
     let program = program::find(&args.words[0])?;
     let home = Home::create(Path::new("/run"))?;
@@ -140,7 +146,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if log.file.is_some() && !service.is_ours() {
         say("the service was started by others and logs where they said; this log has the program's side");
     }
-    let policy = policy(args, cpus());
+    if let Some(loaded) = &loaded {
+        service.follow(loaded)?;
+    }
+    // With a file, the service decides.
+    let policy = if loaded.is_some() { Rule::FirstCome } else { policy(args, cpus()) };
     if args.explain && policy == Rule::Never && args.policy.is_none() {
         say("with one CPU, connections stay in the kernel, which costs less there; --policy overrides this");
     }
@@ -150,7 +160,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         command.env("LD_PRELOAD", preload(library));
     }
     command.env(environment::SOCKET, &service.socket);
-    command.env(environment::POLICY, policy.to_string()).env(environment::PORTS, args.ports.join(","));
+    let whole = if args.ports.is_empty() { Policy::of(policy) } else { for_ports(policy, &args.ports)? };
+    command.env(environment::POLICY, whole.to_string());
     command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());
     if let (Some(file), Some(level)) = (&log.file, log.level) {
         command.env(environment::LOG, std::path::absolute(file)?).env(environment::LOG_LEVEL, level.word());
@@ -275,6 +286,17 @@ impl Used {
             let whose = if private.was_joined() { "sharing the service of another run" } else { "started a service" };
             say(&format!("{whose}; list its connections with: baton ps --socket {}", self.socket.display()));
         }
+    }
+
+    /// Has the service follow this policy, if this run started it. Others keep theirs.
+    fn follow(&self, policy: &Policy) -> anyhow::Result<()> {
+        if !self.is_ours() {
+            say("the service was started by others and keeps its policy; `baton reload FILE` replaces it");
+            return Ok(());
+        }
+        let service = Service::connect(&self.socket).context("asking the service to follow the policy")?;
+        service.reload(Some(policy)).context("loading the policy")?;
+        Ok(())
     }
 
     /// Starts to watch for processes of the program that run without the library.

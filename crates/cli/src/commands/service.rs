@@ -6,17 +6,19 @@ use crate::logging::Log;
 use crate::notify::{Word, notify};
 use anyhow::Context;
 use baton_apps::fail::usage;
-use baton_apps::signal::Waiter;
+use baton_apps::signal::{Asked, Waiter};
+use baton_client::Service;
 use baton_journal::{Level, tell};
 use baton_kernel::steer::Kind;
-use baton_service::broker::{self, Broker, Interface};
+use baton_service::broker::{self, Broker, Interface, PolicySource};
 use baton_service::checkpoints::Checkpoints;
 use baton_service::guardian::Guardian;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 /// Arguments of `baton service`.
@@ -65,10 +67,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write!(std::io::stdout(), "{}", config::DEFAULT)?;
         return Ok(());
     }
-    let (log, _) = settings(args)?;
+    let (log, config) = settings(args)?;
     if args.check_config {
         return Ok(());
     }
+    // A service manager sends SIGHUP to this process.
+    let mut signals = Waiter::install().context("signals")?;
+    thread::Builder::new().name("baton-signals".into()).spawn(move || {
+        while signals.wait() == Asked::Reload {
+            reload(&config.socket);
+        }
+    })?;
     // Broker and guardian hold descriptors of every connection. If the limit cannot be raised,
     // the system's default applies.
     let limits = getrlimit(Resource::Nofile);
@@ -97,6 +106,7 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let checkpoints = Checkpoints::open(channel, words).context("hearing the guardian")?;
     let mut signals = Waiter::install().context("signals")?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
+    let socket = config.socket.clone();
     let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
     let broker = Broker::start(config, checkpoints).inspect_err(|error| {
         tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
@@ -105,11 +115,21 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let _ = notify(Word::Ready(&serving));
     let stopper = broker.stopper();
     thread::Builder::new().name("baton-signals".into()).spawn(move || {
-        signals.wait();
+        while signals.wait() == Asked::Reload {
+            reload(&socket);
+        }
         let _ = notify(Word::Stopping);
         stopper.stop();
     })?;
     Ok(broker.run()?)
+}
+
+/// Has the service that listens there read its policy again. The service says in its log what it made
+/// of it.
+fn reload(socket: &Path) {
+    if let Err(error) = Service::connect(socket).and_then(|service| service.reload(None)) {
+        tell(Level::Error, baton_journal::Kind::CONFIG, |event| event.text(format!("reloading the policy: {error}")));
+    }
 }
 
 /// Combines the configuration file and the command line.
@@ -152,10 +172,16 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
         drain: config.engine.drain,
         patience: config.engine.patience,
         policy: config.policy,
+        source: args.config.clone().map(source),
         rules: config.firewall.rules,
         ..broker::Config::new(socket, interfaces, engine(&log)?)
     };
     Ok((log, to_broker))
+}
+
+/// Reads the policy of the configuration file again.
+fn source(file: PathBuf) -> PolicySource {
+    PolicySource(Arc::new(move || Config::load(&file).map(|config| config.policy).map_err(|error| error.to_string())))
 }
 
 /// The command that starts an engine. It names the file, so that an engine started after an

@@ -13,6 +13,8 @@ pub struct ConfigError {
     file: PathBuf,
     /// Counted from 1; `None` if the error concerns the whole file.
     line: Option<usize>,
+    /// In characters, counted from 1; `None` if only the line is known.
+    column: Option<usize>,
     what: String,
     remedy: String,
 }
@@ -31,6 +33,22 @@ impl ConfigError {
         self.line
     }
 
+    /// The faulty column, in characters counted from 1, if it is known.
+    pub fn column(&self) -> Option<usize> {
+        self.column
+    }
+
+    /// The fault, without its place.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// `FILE:LINE:COLUMN: what`
+    pub fn place_and_what(&self) -> String {
+        let place = [self.line, self.column].into_iter().flatten().map(|number| format!("{number}:"));
+        format!("{}:{} {}", self.file.display(), place.collect::<String>(), self.what)
+    }
+
     /// `FILE:LINE: what`
     pub fn what_and_where(&self) -> String {
         let line = self.line.map(|line| format!("{line}:")).unwrap_or_default();
@@ -46,6 +64,7 @@ impl ConfigError {
     /// after a semicolon.
     pub(super) fn new(file: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
         let line = error.span().map(|span| line_of(text, span.start));
+        let column = error.span().map(|span| column_of(text, span.start));
         let message = error.message().split_whitespace().collect::<Vec<_>>().join(" ");
         let (what, remedy) = match unknown(&message) {
             Some((key, known)) => (format!("unknown key '{key}'"), instead(key, &known)),
@@ -54,13 +73,14 @@ impl ConfigError {
                 None => (message, SEE.to_owned()),
             },
         };
-        ConfigError { file: file.to_owned(), line, what, remedy }
+        ConfigError { file: file.to_owned(), line, column, what, remedy }
     }
 
     pub(super) fn at_key(file: &Path, text: &str, key: (&str, &str), what: &str, remedy: &str) -> ConfigError {
         ConfigError {
             file: file.to_owned(),
             line: find_key(text, key),
+            column: None,
             what: what.to_owned(),
             remedy: remedy.to_owned(),
         }
@@ -70,6 +90,7 @@ impl ConfigError {
         ConfigError {
             file: file.to_owned(),
             line: None,
+            column: None,
             what: format!("cannot be read: {error}"),
             remedy: "`baton service --print-config` writes one to begin with".to_owned(),
         }
@@ -78,6 +99,11 @@ impl ConfigError {
 
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes()[..at.min(text.len())].iter().filter(|&&byte| byte == b'\n').count()
+}
+
+fn column_of(text: &str, at: usize) -> usize {
+    let before = text.get(..at).unwrap_or(text);
+    1 + before.rsplit('\n').next().map_or(0, |line| line.chars().count())
 }
 
 /// The line of a key in a section, or of the section's header if the key is not found. Returns

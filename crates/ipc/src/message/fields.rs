@@ -1,7 +1,18 @@
 //! Encoding of the parts of messages.
 
-use super::{Entry, Incoming, RawSizes, Selector, Sizes};
+use super::{Entry, Incoming, RawSizes, Selector, Sizes, Told};
 use crate::codec::Field;
+
+impl Field for Told {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.accepted, self.age_us).put(out);
+        self.sends.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Told> {
+        let (accepted, age_us) = Field::take(from)?;
+        Some(Told { accepted, age_us, sends: Field::take(from)? })
+    }
+}
 
 impl Field for Incoming {
     fn put(&self, out: &mut Vec<u8>) {

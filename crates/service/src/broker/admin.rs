@@ -80,6 +80,11 @@ impl Broker {
         self.evict_all(Some(asker), visible, Then::Answer, Reason::AskedFor);
     }
 
+    /// Returns connections that may not be in an engine by a new policy to the kernel.
+    pub(super) fn begin_policy(&mut self, asker: Asker, unwelcome: Vec<u64>) {
+        self.evict_all(Some(asker), unwelcome, Then::Answer, Reason::PolicyChanged);
+    }
+
     /// Returns every connection to the kernel, then stops.
     pub(super) fn begin_stop(&mut self, asker: Option<Asker>) {
         self.log_asked(asker, "the service is to end");

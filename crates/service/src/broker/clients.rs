@@ -11,7 +11,7 @@ use super::{Broker, Config};
 use baton_consumer::adoption::LeftBehind;
 use baton_engine::region::Layout;
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{RawSizes, Reply, Request};
+use baton_ipc::message::{RawSizes, Reply, Request, Told};
 use baton_ipc::queues::read_two;
 use baton_ipc::record::{self, Record};
 use baton_ipc::version::{NEWEST, OLDEST, agree};
@@ -260,10 +260,11 @@ impl Broker {
                 self.welcome(client);
             }
             _ if !greeted => return Err("the first message must be Hello".into()),
-            Request::Adopt { seq } | Request::AdoptHeld { seq, .. } if self.heard_before(client, seq) => {}
-            Request::Adopt { seq } => self.adopt(client, seq, the_socket(fds.next())?, None),
-            Request::AdoptHeld { seq, tuple, engine } => {
-                self.adopt(client, seq, the_socket(fds.next())?, Some(Held { tuple, engine }))
+            Request::Adopt { seq } | Request::Offer { seq, .. } if self.heard_before(client, seq) => {}
+            Request::Adopt { seq } => self.adopt(client, seq, the_socket(fds.next())?, (Told::default(), None)),
+            Request::Offer { seq, told, held } => {
+                let held = held.map(|(tuple, engine)| Held { tuple, engine });
+                self.adopt(client, seq, the_socket(fds.next())?, (told, held))
             }
             Request::Brought { id, taken } if self.is_at(client, id, |state| matches!(state, State::Bringing(_))) => {
                 self.on_brought(id, taken)
@@ -313,7 +314,13 @@ impl Broker {
                 self.replace_engines(Some(Asker { client, ask }), Reason::Upgrade)
             }
             Request::Join { ask } if self.rules(client) => self.on_join(client, ask),
-            Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } => {
+            Request::Reload { ask, len } if self.rules(client) => {
+                let file = self.memory_file(client, fds.next()).map_err(|e| e.to_string())?;
+                let (text, _) = read_two(file, len, 0).map_err(|e| e.to_string())?;
+                self.on_reload(Asker { client, ask }, &text);
+            }
+            Request::Policy { ask } => self.show_policy(client, ask),
+            Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } | Request::Reload { .. } => {
                 return Err("only root and the service's user may do this".into());
             }
         }

@@ -7,7 +7,9 @@ use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// An interface that is steered.
@@ -17,6 +19,16 @@ pub struct Interface {
     pub name: String,
     /// How it is steered.
     pub kind: Kind,
+}
+
+/// Reads the service's configuration file again.
+#[derive(Clone)]
+pub struct PolicySource(pub Arc<dyn Fn() -> Result<Policy, String> + Send + Sync>);
+
+impl fmt::Debug for PolicySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PolicySource")
+    }
 }
 
 /// The configuration of a broker.
@@ -47,6 +59,8 @@ pub struct Config {
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
+    /// Where a new policy comes from when somebody asks for it without naming one.
+    pub source: Option<PolicySource>,
     /// Treatment of connections that firewall rules act on.
     pub rules: Rules,
     /// How long a move home waits for data in flight to arrive, and how long a move in either
@@ -71,6 +85,7 @@ impl Config {
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),
+            source: None,
             rules: Rules::default(),
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),

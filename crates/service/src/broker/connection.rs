@@ -9,6 +9,7 @@ use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
 use baton_kernel::{BypassingFrames, Captured};
 use baton_policy::Reason;
+use baton_policy::conditions::Facts;
 use baton_wire::addr::Tuple;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(super) struct Connection {
     pub plan: Plan,
     /// The index of its engine slot.
     pub slot: usize,
+    /// The facts with which the policy was asked; none after a broker's death.
+    pub facts: Facts,
     pub state: State,
     /// The number of checks for which it has waited in this state, once there was one.
     pub waited: Option<u32>,
@@ -67,6 +70,7 @@ impl Connection {
             fd,
             plan,
             slot,
+            facts: Facts::default(),
             state: State::Kernel(InKernel::default()),
             waited: None,
             closed: false,

@@ -9,13 +9,14 @@ use super::state::{Arrival, Bringing, Goal, Holding, InKernel, Recall, Starting,
 use super::stay_reason::StayReason;
 use super::stranded::no_route;
 use super::transfer::{Direction, HandedOff, Landed, Terms, is_unsettled, without_route};
-use baton_ipc::message::{Incoming, Reply};
+use baton_ipc::message::{Incoming, Reply, Told};
 use baton_ipc::order::Order;
 use baton_ipc::record;
 use baton_kernel::Captured;
 use baton_kernel::handoff::Outcome;
 use baton_kernel::kernel_side::Plan;
-use baton_policy::rules::{History, Room};
+use baton_policy::conditions::Facts;
+use baton_policy::rules::{Decision, History, Room, Wait};
 use baton_policy::{Reason, Refusal};
 use baton_wire::addr::Tuple;
 use rustix::fs::fstat;
@@ -48,10 +49,10 @@ fn adoption_order(id: u64, starting: &Starting, plan: &Plan) -> Order {
 
 impl Broker {
     /// A program asks to hand its socket over, whose frames its own engines may hold already.
-    pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd, held: Option<Held>) {
+    pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd, (told, held): (Told, Option<Held>)) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd, None));
-        let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
-        let (plan, slot) = match chosen {
+        let chosen = planned.and_then(|(plan, slot)| Ok((plan, slot, self.choose(client, &fd, slot, told)?)));
+        let (plan, slot, facts) = match chosen {
             Ok(planned) => planned,
             Err(StayReason { code, text }) => {
                 self.log_refused(client, &fd, code, &text);
@@ -70,6 +71,7 @@ impl Broker {
         let id = self.next_connection;
         let mut connection = Connection::new(id, client, who, Arc::new(fd), plan, slot);
         connection.adoption = Some(seq);
+        connection.facts = facts;
         let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
         self.connections.insert(connection);
         if is_held { self.begin_held(id) } else { self.hold(id) }
@@ -96,15 +98,21 @@ impl Broker {
         Ok(())
     }
 
-    /// Asks the policy whether the connection is to move now. If the policy says to wait, the
-    /// program asks again when it sends. Moves that a person requests by name skip this check.
-    fn choose(&self, fd: &OwnedFd, slot: usize) -> Result<(), StayReason> {
-        let known =
-            baton_kernel::known(fd, History::New).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
+    /// Asks the policy whether the connection is to move now, and returns what it knew. If the policy
+    /// says to wait, the program asks again when it sends. Moves that a person requests by name skip
+    /// this check.
+    fn choose(&self, client: u32, fd: &OwnedFd, slot: usize, told: Told) -> Result<Facts, StayReason> {
+        let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
+        let facts = self.complete(facts, client, slot, told);
         let connections = self.connections.all().filter(|connection| connection.slot == slot).count() as u64;
-        let decision =
-            self.config.policy.decide(&known, Room { connections, at_most: self.config.tuning.connections.into() });
-        decision.reason().map_or(Ok(()), |reason| Err(StayReason::new(reason, decision.to_string())))
+        let room = Room { connections, at_most: self.config.tuning.connections.into() };
+        // A fact that nobody knows now may be known the next time.
+        let decision = self.config.policy.decide(&facts, History::New, room);
+        let decision = decision.unwrap_or(Decision::NotYet(Wait::Condition));
+        match decision.reason() {
+            Some(reason) => Err(StayReason::new(reason, decision.to_string())),
+            None => Ok(facts),
+        }
     }
 
     /// Plans the move of a socket, which has the connection `known` if the broker knows it.
@@ -249,6 +257,11 @@ impl Broker {
                 return self.undo_bringing(id, StayReason::new(Reason::Failed, error.to_string()));
             }
         };
+        let rule = self.connections.known(id).and_then(|connection| self.rule_to_tell(connection));
+        if let Some(rule) = rule.filter(|_| self.clients.get(&client).is_some_and(Client::adopts_at_once)) {
+            self.tell_client(client, &Reply::Ruled { id, rule: rule.to_string() }, Vec::new());
+        }
+        let Some(connection) = self.connections.known_mut(id) else { return };
         if at_once {
             // The program answers once its engine has the connection, so the ledger may have it from
             // here on.

@@ -181,7 +181,7 @@ impl Broker {
         let uses = matches!(
             request,
             Request::Adopt { .. }
-                | Request::AdoptHeld { .. }
+                | Request::Offer { .. }
                 | Request::Raw { .. }
                 | Request::Direct {}
                 | Request::Join { .. }
@@ -271,7 +271,7 @@ impl Broker {
             "rule {}, {} rules for ports; firewall rules: {}; {} connections an engine, {} programs; a move waits {} ms \
              for what is in flight; an engine is silent for {} ms at most",
             config.policy.otherwise,
-            config.policy.ports.len(),
+            config.policy.entries.len(),
             config.rules.word(),
             config.tuning.connections,
             config.programs,

@@ -41,6 +41,7 @@ mod from_ledger;
 mod hand_off;
 mod log;
 mod members;
+mod policy;
 mod put_back;
 mod recovery;
 mod reports;
@@ -52,7 +53,7 @@ mod timeouts;
 mod transfer;
 mod watchdog;
 
-pub use config::{Config, Interface};
+pub use config::{Config, Interface, PolicySource};
 
 use crate::checkpoints::Checkpoints;
 use crate::priority;

@@ -45,6 +45,8 @@ pub(super) struct RecoveredState {
     /// The processes that the service runs for, and whether it runs for them only.
     pub members: BTreeMap<u32, Arc<OwnedFd>>,
     pub few: bool,
+    /// The policy that a predecessor loaded, as text.
+    policy: Option<Vec<u8>>,
     ledgers: BTreeMap<String, Arc<OwnedFd>>,
     engines: Vec<(String, Arc<OwnedFd>)>,
     rest: Vec<(Record, Fds)>,
@@ -61,6 +63,7 @@ impl RecoveredState {
             listener: None,
             members: BTreeMap::new(),
             few: false,
+            policy: None,
             ledgers: BTreeMap::new(),
             engines: Vec::new(),
             rest: Vec::new(),
@@ -74,6 +77,10 @@ impl RecoveredState {
                 (Record::Listener {}, Some(fd)) => recovered.listener = Some(fd.clone()),
                 (Record::Member { pid }, Some(fd)) => drop(recovered.members.insert(pid, fd.clone())),
                 (Record::Few {}, _) => recovered.few = true,
+                (Record::Policy { len }, Some(fd)) => {
+                    let text = fd.try_clone().and_then(|file| read_two(Some(file), len, 0));
+                    recovered.policy = text.ok().map(|(text, _)| text);
+                }
                 (Record::Ledger { interface }, Some(fd)) => drop(recovered.ledgers.insert(interface, fd.clone())),
                 (Record::Engine { interface }, Some(fd)) => recovered.engines.push((interface, fd.clone())),
                 (Record::Queues { id, send, unread }, Some(fd)) => {
@@ -150,6 +157,10 @@ impl RecoveredState {
 
 impl Broker {
     pub(super) fn take_up(&mut self, recovered: RecoveredState) {
+        let text = recovered.policy.as_ref().and_then(|text| std::str::from_utf8(text).ok());
+        if let Some(policy) = text.and_then(|text| text.parse().ok()) {
+            self.config.policy = policy;
+        }
         for (interface, pidfd) in &recovered.engines {
             if let Some(slot) = self.slots.iter_mut().find(|slot| slot.name == *interface) {
                 slot.engine = Some(Process::inherited(Some(pidfd.clone())));

@@ -4,7 +4,7 @@ use crate::common::World;
 use crate::common::kernels::wait_for;
 use crate::strangers::{in_engine, next, say};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{Incoming, Reply, Request, Selector};
+use baton_ipc::message::{Incoming, Reply, Request, Selector, Told};
 use baton_ipc::order::{Order, Report};
 use baton_journal::tuple_of;
 use baton_testkit::{need_program, need_root};
@@ -135,7 +135,8 @@ fn a_connection_whose_frames_are_held_already_takes_three_messages() {
         let (mut program, mut engine, id) = bring_to(world, 2, asked_once, first.into());
         in_engine(&service, id);
         let (second, _second_peer) = world.wire.connect(true);
-        let request = Request::AdoptHeld { seq: 8, tuple: tuple_of(&second).unwrap(), engine: u64::MAX };
+        let request =
+            Request::Offer { seq: 8, told: Told::default(), held: tuple_of(&second).map(|tuple| (tuple, u64::MAX)) };
         say(&mut program, &request, vec![second.into()]);
         let Some((Reply::BringToEngine { incoming, order }, _)) = next(&mut program) else { panic!("it is brought") };
         assert_eq!(incoming.seq, 8);
@@ -156,7 +157,8 @@ fn frames_that_nobody_holds_are_asked_for() {
         for (tuple, engine) in [(None, 0), (Some(other), u64::MAX)] {
             let (second, _peer) = world.wire.connect(false);
             let tuple = tuple.or_else(|| tuple_of(&second)).unwrap();
-            say(&mut program, &Request::AdoptHeld { seq: 8, tuple, engine }, vec![second.into()]);
+            let held = Some((tuple, engine));
+            say(&mut program, &Request::Offer { seq: 8, told: Told::default(), held }, vec![second.into()]);
             // Its engine does not answer that, so no message follows.
             program_hears_nothing(&mut program);
         }

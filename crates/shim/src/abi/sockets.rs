@@ -10,6 +10,7 @@ use crate::service;
 use crate::state::Moved;
 use crate::table::is_known;
 use baton_policy::Reason;
+use baton_policy::conditions::Direction;
 use libc::{c_int, c_void, sockaddr, socklen_t};
 use std::net::Shutdown;
 
@@ -32,7 +33,7 @@ pub(super) unsafe fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
 /// Registers a new connection.
 fn register(fd: c_int) {
     let _deferred = Deferred::new();
-    begin(fd, false);
+    begin(fd, Direction::Accepted, false);
 }
 
 /// # Safety
@@ -88,7 +89,7 @@ pub(super) fn on_connect_call(fd: c_int, done: bool) {
     if begun && connection::is_new(fd) && ask::is_stream(fd) {
         let _deferred = Deferred::new();
         // With TCP Fast Open the call returns before the connection is established.
-        begin(fd, !done || ask::is_connecting(fd));
+        begin(fd, Direction::Connected, !done || ask::is_connecting(fd));
     }
     set_errno(errno);
 }

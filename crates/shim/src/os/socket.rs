@@ -8,7 +8,7 @@ use libc::{c_int, c_void, sockaddr_storage, socklen_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::{FdFlags, fcntl_getfd};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
@@ -53,6 +53,17 @@ impl Name {
     pub fn port(&self) -> Option<u16> {
         let ip = matches!(self.family(), libc::AF_INET | libc::AF_INET6);
         ip.then(|| u16::from_be_bytes([self.bytes[2], self.bytes[3]]))
+    }
+
+    /// The IP address. An IPv4 address that is mapped into IPv6 counts as IPv4.
+    pub fn ip(&self) -> Option<IpAddr> {
+        match self.family() {
+            libc::AF_INET => <[u8; 4]>::try_from(&self.bytes[4..8]).ok().map(IpAddr::from),
+            libc::AF_INET6 => {
+                <[u8; 16]>::try_from(&self.bytes[8..24]).ok().map(|addr| IpAddr::from(addr).to_canonical())
+            }
+            _ => None,
+        }
     }
 
     pub fn is_loopback(&self) -> bool {
