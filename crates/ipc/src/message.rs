@@ -30,6 +30,7 @@
 //! stop or an administrator) gets only a `Home`. A connection that moves to the engine again gets a
 //! `Prepare` first.
 
+use crate::load::Past;
 use crate::messages;
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::Layout;
@@ -88,6 +89,11 @@ messages! {
         },
         /// Asks for a list of connections: one [`Reply::Entry`] each, then [`Reply::Done`].
         8 List {
+            /// Number that [`Reply::Done`] repeats.
+            ask: u64,
+        },
+        /// Asks for the loads of the engines: [`Reply::Load`]s, oldest first, then [`Reply::Done`].
+        21 Loads {
             /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
@@ -261,6 +267,13 @@ messages! {
         10 Entry {
             /// State of one connection.
             entry: Entry,
+        },
+        /// The load of an engine at one time, in answer to [`Request::Loads`].
+        17 Load {
+            /// The engine's name: its interface.
+            engine: String,
+            /// The load, and when it was measured.
+            past: Past,
         },
         /// An event of [`Request::Events`].
         16 Event {

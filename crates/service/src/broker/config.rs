@@ -6,6 +6,7 @@ use baton_ipc::order::RunAs;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
+use baton_policy::watermarks::Choice;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -47,6 +48,8 @@ pub struct Config {
     pub programs: usize,
     /// Which of the sockets that programs hand over move, and when.
     pub policy: Policy,
+    /// How engines control their load.
+    pub load: Choice,
     /// Treatment of connections that firewall rules act on.
     pub rules: Rules,
     /// How long a move home waits for data in flight to arrive, and how long a move in either
@@ -71,6 +74,7 @@ impl Config {
             consumer: ConsumerConfig::for_connections(2048),
             programs: 256,
             policy: Policy::default(),
+            load: Choice::default(),
             rules: Rules::default(),
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),

@@ -99,9 +99,12 @@ impl Broker {
     fn choose(&self, fd: &OwnedFd, slot: usize) -> Result<(), StayReason> {
         let known =
             baton_kernel::known(fd, History::New).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
-        let connections = self.connections.all().filter(|connection| connection.slot == slot).count() as u64;
-        let decision =
-            self.config.policy.decide(&known, Room { connections, at_most: self.config.tuning.connections.into() });
+        let room = Room {
+            connections: self.places(slot),
+            at_most: self.config.tuning.connections.into(),
+            load_limit: self.slots[slot].load.limit(),
+        };
+        let decision = self.config.policy.decide(&known, room);
         decision.reason().map_or(Ok(()), |reason| Err(StayReason::new(reason, decision.to_string())))
     }
 

@@ -39,6 +39,7 @@ mod engine_slot;
 mod evict;
 mod from_ledger;
 mod hand_off;
+mod load;
 mod log;
 mod members;
 mod put_back;
@@ -406,6 +407,7 @@ impl Broker {
             }
         }
         self.return_by_new_rules();
+        (0..self.slots.len()).for_each(|slot| self.return_by_load(slot));
         self.log_sum(false);
     }
 
