@@ -178,7 +178,7 @@ impl LoadControl {
 /// one is there: a single connection that fills the queue has its own congestion control for that.
 fn lowered(limit: NonZeroU32, connections: u32) -> NonZeroU32 {
     let there = limit.get().min(connections);
-    NonZeroU32::new((there - there / 8).saturating_sub(1).max(2).min(limit.get())).unwrap_or(NonZeroU32::MIN)
+    NonZeroU32::new(there.saturating_sub((there / 8).max(1)).max(2).min(limit.get())).unwrap_or(NonZeroU32::MIN)
 }
 
 fn raised(limit: NonZeroU32, hard_limit: NonZeroU32) -> NonZeroU32 {
