@@ -64,14 +64,8 @@ mod tests {
     #[test]
     fn a_load_is_decoded_as_it_was_and_an_unknown_state_is_not() {
         for state in State::ALL {
-            let load = EngineLoad {
-                state,
-                soft_limit: 1,
-                connections: 2,
-                queued: 3,
-                watermarks: (4, 5),
-                idle_permille: 6,
-            };
+            let load =
+                EngineLoad { state, soft_limit: 1, connections: 2, queued: 3, watermarks: (4, 5), idle_permille: 6 };
             let past = Past { ago_ms: 7, load };
             let mut bytes = Vec::new();
             past.put(&mut bytes);

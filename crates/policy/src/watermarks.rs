@@ -4,18 +4,18 @@
 //! ```text
 //!   each burst: time, queue --> Meter --> a Window, at most every 100 ms
 //!   Window: frames, busy time --> service rate x target delay = Hiwat, a quarter of it = Lowat
-//!   Window: shortest and longest queue --> Qlen
+//!   longest queues of the last three windows --> Qlen
 //! ```
 //!
 //! *Hiwat* is the queue that the engine needs [`TARGET_NS`] to serve, at the rate that it has. A queue
 //! shorter than a burst is no queue, because the engine takes that many frames at once. A queue
 //! longer than three quarters of the ring is about to lose frames, however fast the engine is.
 //!
-//! *Qlen* of a window is the queue that stood in it throughout. A burst of arrivals or a pause of the
-//! engine makes a queue that is served a moment later; one that is never short is an overload
-//! (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012). The limit may rise only if the
-//! queue was short throughout. Between the two nothing happens, so an engine whose processor stops
-//! and goes does not make the limit swing.
+//! *Qlen* is too long only if it was so in each of the last three windows. A burst of arrivals or a
+//! pause of the engine makes a queue that is served a moment later; one that comes back in every
+//! window is an overload (Nichols and Jacobson, "Controlling Queue Delay", ACM Queue 2012). It is short
+//! only if it was so in each of the three. Between the two nothing happens, so a single pause does not
+//! make the limit swing.
 //!
 //! The meter has no timer: a window ends with the first burst after its time. An engine without
 //! frames needs no decision.
@@ -85,24 +85,27 @@ pub fn watermarks(frames: u64, busy_ns: u64, burst: u32, ring: u32) -> Watermark
     Watermarks::new(high / 4, high).unwrap_or(Watermarks::UNKNOWN)
 }
 
-/// The measurements of a stretch of time.
+/// The windows whose longest queues have to agree.
+pub const WINDOWS: usize = 3;
+
+/// The measurements of the last windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Window {
-    /// The shortest queue that a burst left, in frames.
+    /// The shortest of the last windows' longest queues, in frames.
     pub shortest: u32,
-    /// The longest queue.
+    /// The longest of them, in frames.
     pub longest: u32,
-    /// Frames that the engine took.
+    /// Frames that the engine took in the last window.
     pub frames: u64,
-    /// The time that the engine worked or wanted to, in nanoseconds.
+    /// The time that the engine worked or wanted to in the last window, in nanoseconds.
     pub busy_ns: u64,
-    /// The time that it slept, in nanoseconds.
+    /// The time that it slept in the last window, in nanoseconds.
     pub idle_ns: u64,
 }
 
 impl Window {
-    /// `Qlen` to compare with the watermarks: above `high` only if the queue stood there all the
-    /// time, and below `low` only if it never was as long.
+    /// `Qlen` to compare with the watermarks: above `high` only if each window had such a queue,
+    /// and below `low` only if none had a longer one.
     pub const fn queued(&self, marks: Watermarks) -> u32 {
         let longest = if self.longest < marks.high() { self.longest } else { marks.high() };
         if self.shortest > longest { self.shortest } else { longest }
@@ -116,11 +119,13 @@ impl Window {
 }
 
 /// Collects what each burst shows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Meter {
     begun_ns: u64,
-    shortest: u32,
-    longest: u32,
+    /// The longest queue of each of the last windows, the current one first.
+    longest: [u32; WINDOWS],
+    /// Windows that have ended since the meter began or was cleared, [`WINDOWS`] at most.
+    ended: usize,
     frames: u64,
     idle_ns: u64,
 }
@@ -128,32 +133,51 @@ pub struct Meter {
 impl Meter {
     /// A meter whose first window begins at this time, in nanoseconds.
     pub const fn new(now_ns: u64) -> Meter {
-        Meter { begun_ns: now_ns, shortest: u32::MAX, longest: 0, frames: 0, idle_ns: 0 }
+        Meter { begun_ns: now_ns, longest: [0; WINDOWS], ended: 0, frames: 0, idle_ns: 0 }
     }
 
     /// Notes that the engine slept for this long, in nanoseconds, because nothing waited.
     pub const fn slept(&mut self, ns: u64) {
         self.idle_ns = self.idle_ns.saturating_add(ns);
-        self.shortest = 0;
     }
 
-    /// Notes a burst of `frames` that the engine took, and that `queued` frames wait. Returns the
-    /// window that ends with it.
-    pub const fn on_burst(&mut self, now_ns: u64, frames: u32, queued: u32) -> Option<Window> {
-        if queued < self.shortest {
-            self.shortest = queued;
-        }
-        if queued > self.longest {
-            self.longest = queued;
-        }
-        self.frames += frames as u64;
-        let lasted = now_ns.saturating_sub(self.begun_ns);
-        if lasted < WINDOW_NS {
+    /// Returns true if the next burst ends a window.
+    pub const fn is_due(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.begun_ns) >= WINDOW_NS
+    }
+
+    /// Notes that the engine had no CPU for this long in the current window, in nanoseconds. After
+    /// its sleep it was late for that long.
+    pub const fn was_delayed(&mut self, ns: u64) {
+        self.idle_ns = self.idle_ns.saturating_sub(ns);
+    }
+
+    /// Notes a burst of `frames` that the engine took, and that `queued` frames waited. If that ends
+    /// a window and there were enough of them, returns what they showed.
+    pub fn on_burst(&mut self, now_ns: u64, frames: u32, queued: u32) -> Option<Window> {
+        self.longest[0] = self.longest[0].max(queued);
+        self.frames = self.frames.saturating_add(frames.into());
+        if !self.is_due(now_ns) {
             return None;
         }
-        let Meter { shortest, longest, frames, idle_ns, .. } = *self;
-        let busy_ns = lasted.saturating_sub(idle_ns);
-        *self = Meter::new(now_ns);
-        Some(Window { shortest, longest, frames, busy_ns, idle_ns })
+        let lasted = now_ns.saturating_sub(self.begun_ns);
+        self.ended = (self.ended + 1).min(WINDOWS);
+        let Meter { longest, ended, frames, idle_ns, .. } = *self;
+        let window = Window {
+            shortest: longest.iter().copied().min().unwrap_or(0),
+            longest: longest.iter().copied().max().unwrap_or(0),
+            frames,
+            busy_ns: lasted.saturating_sub(idle_ns),
+            idle_ns,
+        };
+        self.longest.rotate_right(1);
+        self.longest[0] = 0;
+        (self.begun_ns, self.frames, self.idle_ns) = (now_ns, 0, 0);
+        (ended == WINDOWS).then_some(window)
+    }
+
+    /// Forgets the queues of the past windows, because a new limit has ended their time.
+    pub const fn clear(&mut self) {
+        (self.longest, self.ended) = ([0; WINDOWS], 0);
     }
 }

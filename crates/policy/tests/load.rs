@@ -1,6 +1,6 @@
 //! Properties of the load control's transition table (CH figure 3).
 
-use baton_policy::load::{LoadControl, most_moves, pause_s, Observed, State, Watermarks};
+use baton_policy::load::{LoadControl, Observed, State, Watermarks, most_moves, pause_s};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::num::NonZeroU32;

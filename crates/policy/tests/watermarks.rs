@@ -36,20 +36,26 @@ fn choices_read_as_they_are_written() {
 #[test]
 fn a_window_ends_with_the_first_burst_after_its_time() {
     let mut meter = Meter::new(0);
-    assert_eq!(meter.on_burst(1, 64, 500), None);
-    meter.slept(WINDOW_NS / 4);
-    let window = meter.on_burst(WINDOW_NS, 6, 0).unwrap();
+    assert_eq!(meter.on_burst(WINDOW_NS, 64, 700), None, "one window shows too little");
+    assert_eq!(meter.on_burst(2 * WINDOW_NS, 64, 600), None);
+    assert_eq!(meter.on_burst(2 * WINDOW_NS + 1, 64, 500), None);
+    meter.slept(WINDOW_NS / 2);
+    meter.was_delayed(WINDOW_NS / 4);
+    let window = meter.on_burst(3 * WINDOW_NS, 6, 0).unwrap();
     let idle_ns = WINDOW_NS / 4;
-    assert_eq!(window, Window { shortest: 0, longest: 500, frames: 70, busy_ns: WINDOW_NS - idle_ns, idle_ns });
+    assert_eq!(window, Window { shortest: 500, longest: 700, frames: 70, busy_ns: WINDOW_NS - idle_ns, idle_ns });
     assert_eq!(window.idle_permille(), 250);
-    assert_eq!(meter.on_burst(WINDOW_NS + 1, 1, 9), None, "the next one has begun");
+    assert_eq!(meter.on_burst(3 * WINDOW_NS + 1, 1, 9), None, "the next one has begun");
+    let window = meter.on_burst(4 * WINDOW_NS, 1, 8).unwrap();
+    assert_eq!((window.shortest, window.longest), (9, 600), "the oldest is past");
+    meter.clear();
+    assert_eq!(meter.on_burst(5 * WINDOW_NS, 1, 1_000), None, "the past does not count twice");
 }
 
 #[test]
 fn only_a_queue_that_stands_is_too_long_and_only_one_that_never_grew_is_short() {
     let marks = Watermarks::new(16, 64).unwrap();
-    let queued =
-        |shortest, longest| Window { shortest, longest, frames: 0, busy_ns: 0, idle_ns: 0 }.queued(marks);
+    let queued = |shortest, longest| Window { shortest, longest, frames: 0, busy_ns: 0, idle_ns: 0 }.queued(marks);
     assert_eq!(queued(65, 900), 65, "it stands above the high watermark");
     assert_eq!(queued(0, 900), 64, "it was long, then served: no reason to move anything");
     assert_eq!(queued(0, 40), 40);

@@ -112,7 +112,8 @@ impl Candidate {
     /// Asks the policy and records when to ask again. `sends` is its number of requests to send,
     /// `bytes` gives the number of bytes that it has carried.
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
-        let decision = config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1, load_limit: 1 });
+        let decision =
+            config().policy.decide(&self.known(sends, bytes()), Room { connections: 0, at_most: 1, load_limit: 1 });
         self.reason = decision.reason();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),

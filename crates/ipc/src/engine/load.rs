@@ -3,6 +3,7 @@
 //! Frames, adoptions and departures are the triggers, so the engine decides: it knows its queue
 //! and its connections. It tells the broker the limit, and which connections are to go home.
 
+use super::delay::Delay;
 use super::{Connection, Runner};
 use crate::load::EngineLoad;
 use crate::order::Report;
@@ -24,6 +25,7 @@ pub(super) struct Load {
     /// The watermarks follow the measured rate.
     finds: bool,
     meter: Meter,
+    delay: Delay,
     heavy: Heavy,
     /// Frames taken since the device was last seen empty.
     in_a_row: u32,
@@ -52,6 +54,7 @@ impl Load {
             control,
             finds: fixed.is_none(),
             meter: Meter::new(now.0),
+            delay: Delay::new(),
             heavy: Heavy::new(COUNTERS),
             in_a_row: 0,
             turned: now,
@@ -148,13 +151,20 @@ impl Runner {
             {
                 load.heavy.count(*id);
             }
+            if load.meter.is_due(now.0) {
+                // It counts as sleep, but the engine wanted to work.
+                load.meter.was_delayed(load.delay.since_last_ns());
+            }
             if let Some(window) = load.meter.on_burst(now.0, frames as u32, queued) {
                 if load.finds {
                     load.control.set_watermarks(watermarks(window.frames, window.busy_ns, burst, ring));
                 }
                 load.queued = window.queued(load.control.watermarks());
                 load.idle_permille = window.idle_permille();
-                load.control.observe(Observed { queued: load.queued, connections: count(connections.len()) });
+                let observed = Observed { queued: load.queued, connections: count(connections.len()) };
+                if load.control.observe(observed) && load.control.state() == State::Decrease {
+                    load.meter.clear();
+                }
                 let named = load.surplus(connections);
                 load.heavy.age();
                 named.into_iter().for_each(|id| self.say(Report::Overloaded { id }, Vec::new()));

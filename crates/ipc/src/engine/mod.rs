@@ -6,6 +6,7 @@
 //! (`baton_client`). Its clock is `CLOCK_MONOTONIC`, shifted by an offset that the broker knows, so
 //! the broker can read the ledger's timestamps after the engine has died.
 
+mod delay;
 mod load;
 mod orders;
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// More than a burst, several times.
 const CONNECTIONS: usize = 300;
 /// The part of a CPU that the engine gets, in hundredths.
-const PART: u64 = 20;
+const PART: u64 = 5;
 /// How long the load may take to show an effect, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
