@@ -239,7 +239,7 @@ messages! {
         },
         /// The load has changed, or was measured again.
         16 Load {
-            /// The load.
+            /// The state, limits and measurements of its load control.
             load: EngineLoad,
         },
         /// Answers [`Order::Ask`].

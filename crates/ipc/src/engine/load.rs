@@ -37,7 +37,7 @@ pub(super) struct Load {
     asked: BTreeSet<u64>,
     queued: u32,
     idle_permille: u16,
-    /// What the broker was told last, and when.
+    /// The state and limit that the broker was told last, and the time in nanoseconds.
     said: Option<(State, u32)>,
     said_at: u64,
 }

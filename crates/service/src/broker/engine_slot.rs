@@ -3,7 +3,7 @@
 //! further ones.
 
 use super::config::Config;
-use super::load::{self, Load};
+use super::load_reports::{self, Load};
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
 use crate::guardian;
@@ -278,7 +278,7 @@ impl EngineSlot {
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
         self.load = Load::default();
-        if let Some(order) = load::order(config.load) {
+        if let Some(order) = load_reports::order(config.load) {
             self.tell(&order, Vec::new());
         }
         Ok(())

@@ -16,54 +16,10 @@ use super::connection::Connection;
 use super::state::{Goal, State};
 use baton_ipc::load::{EngineLoad, Past};
 use baton_ipc::message::Reply;
-use baton_ipc::order::Order;
 use baton_journal::{Kind, Level};
 use baton_policy::Reason;
 use baton_policy::load::{self, State as Control};
-use baton_policy::watermarks::Choice;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
-
-/// Entries of an engine's history: with one a second, about two minutes.
-const HISTORY: usize = 128;
-
-/// What an engine has reported of its load.
-#[derive(Default)]
-pub(super) struct Load {
-    history: VecDeque<(Instant, EngineLoad)>,
-}
-
-impl Load {
-    fn push(&mut self, now: Instant, load: EngineLoad) {
-        if self.history.len() == HISTORY {
-            self.history.pop_front();
-        }
-        self.history.push_back((now, load));
-    }
-
-    /// The last report. `None` if the engine does not control its load.
-    fn last(&self) -> Option<&EngineLoad> {
-        self.history.back().map(|(_, load)| load)
-    }
-
-    /// The most connections that the load allows.
-    pub fn limit(&self) -> u64 {
-        match self.last() {
-            None => u64::MAX,
-            Some(load) if load.state == Control::Decrease => 0,
-            Some(load) => load.soft_limit.into(),
-        }
-    }
-}
-
-/// The order by which an engine's process controls its load, if it is to.
-pub(super) fn order(choice: Choice) -> Option<Order> {
-    match choice {
-        Choice::Off => None,
-        Choice::Auto => Some(Order::Load { fixed: None }),
-        Choice::Fixed(marks) => Some(Order::Load { fixed: Some((marks.low(), marks.high())) }),
-    }
-}
 
 impl Connection {
     /// Returns true if it takes or is about to take a place in its engine.
@@ -133,7 +89,7 @@ impl Broker {
         let mut replies = Vec::new();
         for slot in self.slots.iter().filter(|slot| slot.load.last().is_some()) {
             count += 1;
-            replies.extend(slot.load.history.iter().map(|(at, load)| Reply::Load {
+            replies.extend(slot.load.history().map(|(at, load)| Reply::Load {
                 engine: slot.name.clone(),
                 past: Past { ago_ms: now.saturating_duration_since(*at).as_millis() as u64, load: *load },
             }));

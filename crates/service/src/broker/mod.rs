@@ -40,6 +40,7 @@ mod evict;
 mod from_ledger;
 mod hand_off;
 mod load;
+mod load_reports;
 mod log;
 mod members;
 mod put_back;

@@ -60,7 +60,7 @@ impl Call {
     }
 }
 
-/// What was read; `None` if nothing was there.
+/// The number of bytes that were read; `None` if nothing was there.
 #[track_caller]
 fn there(read: std::io::Result<usize>) -> Option<usize> {
     match read {
@@ -94,17 +94,16 @@ fn at_engine(calls: &[Call]) -> usize {
 fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
     need_root!();
     need_program!("clang");
+    if !can_throttle() {
+        skip!("no cgroup gives out CPU time here");
+    }
     World::enter(|world| {
         let service = world.service();
         let begun = Instant::now();
         let mut calls: Vec<Call> = (0..CONNECTIONS).map(|_| Call::new(&service, world)).collect();
         let limit = || service.loads().unwrap().last().map(|(_, past)| past.load.soft_limit);
 
-        let throttle = match Throttle::new(world.engine, PART) {
-            Ok(throttle) => throttle,
-            Err(error) if error.kind() == ErrorKind::Unsupported => skip!("no cgroup gives out CPU time here"),
-            Err(error) => panic!("{error}"),
-        };
+        let throttle = Throttle::new(world.engine, PART).unwrap();
         call_until("connections go home", &mut calls, |calls| at_engine(calls) < CONNECTIONS * 3 / 4);
         assert!(limit().is_some_and(|limit| (limit as usize) < CONNECTIONS));
         let home = service.list().unwrap().into_iter().filter(|entry| entry.place == "kernel");
@@ -123,4 +122,42 @@ fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
         }
         call_until("all is answered", &mut calls, |calls| calls.iter().all(|call| call.answered == call.sent));
     });
+}
+
+/// The engine gets its CPU time and loses it again, once a second, for so many seconds: no call is
+/// lost, and no connection moves more often than the pauses allow.
+fn swing(seconds: u64) {
+    World::enter(|world| {
+        let service = world.service();
+        let begun = Instant::now();
+        let mut calls: Vec<Call> = (0..CONNECTIONS).map(|_| Call::new(&service, world)).collect();
+        for second in 1..=seconds {
+            let throttle = (second % 2 == 0).then(|| Throttle::new(world.engine, PART).unwrap());
+            let until = Instant::now() + Duration::from_secs(1);
+            call_until("a second passes", &mut calls, |_| Instant::now() >= until);
+            drop(throttle);
+        }
+        call_until("all is answered", &mut calls, |calls| calls.iter().all(|call| call.answered == call.sent));
+        let most = most_moves(begun.elapsed().as_secs());
+        let entries = service.list().unwrap();
+        assert_eq!(entries.len(), CONNECTIONS, "connections are lost");
+        assert!(entries.iter().all(|entry| entry.moves <= most), "more than {most} moves in {:?}", begun.elapsed());
+    });
+}
+
+/// Returns true if a cgroup gives out CPU time here.
+fn can_throttle() -> bool {
+    !matches!(Throttle::new(std::process::id(), 100), Err(error) if error.kind() == ErrorKind::Unsupported)
+}
+
+#[test]
+fn load_that_swings_every_second_loses_nothing() {
+    need_root!();
+    need_program!("clang");
+    if !can_throttle() {
+        skip!("no cgroup gives out CPU time here");
+    }
+    // A soak takes longer.
+    let seconds = std::env::var("BATON_SWINGS").map_or(12, |text| text.parse().expect("a number of seconds"));
+    swing(seconds);
 }
