@@ -65,7 +65,7 @@ fn every_key_is_in_the_default_file_behind_a_comment() {
             looked_at += 1;
         }
     }
-    assert_eq!(looked_at, 22);
+    assert_eq!(looked_at, 23);
 }
 
 #[test]

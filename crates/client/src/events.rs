@@ -157,6 +157,7 @@ impl Inner {
             Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. }
             | Reply::Entry { .. }
+            | Reply::Load { .. }
             | Reply::Event { .. }
             | Reply::Done { .. }
             | Reply::Failed { .. }

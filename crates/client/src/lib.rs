@@ -68,6 +68,7 @@ pub use stream::{Place, Stream};
 
 use baton_consumer::wake::block_on;
 use baton_ipc::channel::Channel;
+use baton_ipc::load::Past;
 use baton_ipc::message::{Entry, Reply, Request, Selector};
 use baton_ipc::placement::Placement;
 use baton_ipc::queues::write_queues;
@@ -253,6 +254,15 @@ impl Service {
         self.ask(|ask| Request::List { ask }).map(|(replies, _)| replies.into_iter().filter_map(entry).collect())
     }
 
+    /// The loads of the service's engines, each with its history, the oldest first.
+    ///
+    /// # Errors
+    /// `NotConnected` if the service has gone.
+    pub fn loads(&self) -> io::Result<Vec<(String, Past)>> {
+        let load = |reply| if let Reply::Load { engine, past } = reply { Some((engine, past)) } else { None };
+        self.ask(|ask| Request::Loads { ask }).map(|(replies, _)| replies.into_iter().filter_map(load).collect())
+    }
+
     /// Hands over the selected connections that are in the kernel, and waits until that is done.
     ///
     /// # Errors
@@ -329,7 +339,7 @@ impl Service {
         let mut replies = Vec::new();
         loop {
             match self.next_answer()? {
-                reply @ (Reply::Entry { .. } | Reply::Event { .. }) => replies.push(reply),
+                reply @ (Reply::Entry { .. } | Reply::Load { .. } | Reply::Event { .. }) => replies.push(reply),
                 Reply::Done { ask, count, failed, pause_us } if ask == *asking => {
                     return Ok((replies, Tally { count, failed, pause_us }));
                 }

@@ -358,6 +358,7 @@ impl RawService {
             Reply::Welcome { .. }
             | Reply::Stand { .. }
             | Reply::Entry { .. }
+            | Reply::Load { .. }
             | Reply::Event { .. }
             | Reply::Done { .. }
             | Reply::Engine {}

@@ -26,6 +26,7 @@ pub mod codec;
 pub mod engine;
 pub mod environment;
 mod event;
+pub mod load;
 pub mod message;
 pub mod order;
 pub mod placement;

@@ -32,6 +32,7 @@
 
 mod fields;
 
+use crate::load::Past;
 use crate::messages;
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::Layout;
@@ -104,6 +105,11 @@ messages! {
             /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
+        /// Asks for the loads of the engines: [`Reply::Load`]s, oldest first, then [`Reply::Done`].
+        22 Loads {
+            /// Number that [`Reply::Done`] repeats.
+            ask: u64,
+        },
         /// Hands over connections of programs.
         9 Handoff {
             /// Number that [`Reply::Done`] repeats.
@@ -171,7 +177,7 @@ messages! {
         },
         /// Replaces the service's policy. A memory file holds the new one, as text
         /// (`baton_policy::rules::Policy`); without text, the service reads its configuration file again.
-        22 Reload {
+        24 Reload {
             /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
             ask: u64,
             /// Length of the text in bytes.
@@ -292,13 +298,20 @@ messages! {
             /// State of one connection.
             entry: Entry,
         },
+        /// The load of an engine at one time, in answer to [`Request::Loads`].
+        19 Load {
+            /// The engine's name: its interface.
+            engine: String,
+            /// The load, and when it was measured.
+            past: Past,
+        },
         /// An event of [`Request::Events`].
         16 Event {
             /// The event with its number.
             event: Numbered,
         },
         /// The service's policy, as text in a memory file.
-        19 Policy {
+        22 Policy {
             /// Length of the text in bytes.
             len: u32,
         },

@@ -15,11 +15,14 @@
 //!  LetGo | Resume                   -->
 //!  Watch (the program closed it)    -->
 //!                                   <--    Ended | Reopened
-//!                                   <--    Homeless | Urgent (must return to the kernel)
+//!                                   <--    Homeless | Urgent | Overloaded (must return to the kernel)
+//!  Load                             -->    controls its load from now on
+//!                                   <--    Load, now and then
 //! ```
 
 use crate::begin::Begin;
 use crate::codec::Field;
+use crate::load::EngineLoad;
 use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
@@ -140,6 +143,11 @@ messages! {
             /// Id of the connection.
             id: u64,
         },
+        /// Controls the load (CH §3.2). An engine that is never told accepts every connection.
+        16 Load {
+            /// `Lowat` and `Hiwat` in frames; `None` to find them.
+            fixed: Option<(u32, u32)>,
+        },
         /// Asks for a sign of life: [`Report::Here`].
         15 Ask {},
         /// The interface's link address has changed.
@@ -224,6 +232,16 @@ messages! {
             /// `TCP_INFO` in the kernel's layout; empty if the connection is not here.
             bytes: Vec<u8>,
         },
+        /// The engine has more to do than it can, and the connection must return to the kernel.
+        15 Overloaded {
+            /// The connection, one of those that load the engine most.
+            id: u64,
+        },
+        /// The load has changed, or was measured again.
+        16 Load {
+            /// The state, limits and measurements of its load control.
+            load: EngineLoad,
+        },
         /// Answers [`Order::Ask`].
         12 Here {},
         /// The engine cannot continue.
@@ -247,8 +265,13 @@ impl Report {
             | Report::Urgent { id }
             | Report::Reopened { id, .. }
             | Report::Info { id, .. }
+            | Report::Overloaded { id }
             | Report::Homeless { id } => Some(id),
-            Report::Started {} | Report::Question { .. } | Report::Here {} | Report::Failed { .. } => None,
+            Report::Started {}
+            | Report::Question { .. }
+            | Report::Load { .. }
+            | Report::Here {}
+            | Report::Failed { .. } => None,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Which connections move to the engine and when ([`rules`], [`conditions`]), and why one is where it is
 //! ([`Reason`]); what the kernel's side finds out about it is a [`Refusal`]. [`load`] decides how many
-//! connections an engine may have.
+//! connections an engine may have, by [`watermarks`] that are measured, and [`heavy`] finds those that
+//! load it most.
 //!
 //! Everything here is pure: it calls no operating system and knows no clock. State that a decision needs
 //! is a value that its owner keeps.
@@ -11,10 +12,12 @@
 pub mod bounds;
 pub mod conditions;
 mod facts;
+pub mod heavy;
 pub mod load;
 mod reason;
 mod refusal;
 pub mod rules;
+pub mod watermarks;
 
 pub use reason::{Origin, Reason};
 pub use refusal::{Refusal, Refusals};

@@ -17,7 +17,10 @@
 //!
 //! The paper leaves open by how much the limit moves. Here it falls by an eighth of the connections
 //! that the engine has, and rises by a thirty-second of itself, so it shrinks faster than it grows, as
-//! a congestion window does.
+//! a congestion window does. An engine with one connection keeps it.
+//!
+//! A connection that went home for load may come again in INCREASE only, and after a pause that
+//! doubles each time ([`pause_s`]). So it moves at most [`most_moves`] times, whatever the load does.
 
 use core::num::NonZeroU32;
 
@@ -31,6 +34,9 @@ pub struct Watermarks {
 }
 
 impl Watermarks {
+    /// Any queue is right.
+    pub const UNKNOWN: Watermarks = Watermarks { low: 0, high: u32::MAX };
+
     /// Returns the watermarks, or `None` if `low` is above `high`.
     pub const fn new(low: u32, high: u32) -> Option<Watermarks> {
         if low <= high { Some(Watermarks { low, high }) } else { None }
@@ -129,7 +135,7 @@ impl LoadControl {
         let Observed { queued, connections } = observed;
         let limit = self.soft_limit;
         match self.state {
-            State::Monitor | State::Increase if queued > self.watermarks.high => {
+            State::Monitor | State::Increase if queued > self.watermarks.high && connections > 1 => {
                 self.soft_limit = lowered(limit, connections);
                 self.state = State::Decrease;
             }
@@ -142,6 +148,12 @@ impl LoadControl {
             State::Monitor | State::Increase | State::Decrease => {}
         }
         self.soft_limit != limit
+    }
+
+    /// Takes the transition that the number of connections alone calls for: one came or went.
+    pub fn count(&mut self, connections: u32) {
+        // Between the watermarks the queue calls for nothing.
+        self.observe(Observed { queued: self.watermarks.high, connections });
     }
 
     /// Returns true if another connection may come to an engine that has this many. In DECREASE none
@@ -162,12 +174,39 @@ impl LoadControl {
     }
 }
 
-/// Below the connections that the engine has, and at least 1, so that DECREASE can be left.
+/// At most the connections that the engine has, and at least 2, so that DECREASE can be left while
+/// one is there: a single connection that fills the queue has its own congestion control for that.
 fn lowered(limit: NonZeroU32, connections: u32) -> NonZeroU32 {
     let there = limit.get().min(connections);
-    NonZeroU32::new(there - (there / 8).max(1).min(there)).unwrap_or(NonZeroU32::MIN)
+    NonZeroU32::new(there.saturating_sub((there / 8).max(1)).max(2).min(limit.get())).unwrap_or(NonZeroU32::MIN)
 }
 
 fn raised(limit: NonZeroU32, hard_limit: NonZeroU32) -> NonZeroU32 {
     limit.saturating_add((limit.get() / 32).max(1)).min(hard_limit)
+}
+
+/// The longest pause of a connection between two returns to the engine, in seconds.
+const LONGEST_PAUSE_S: u64 = 256;
+
+/// How long a connection stays at home that has come home for load this many times, in seconds.
+pub const fn pause_s(times: u32) -> u64 {
+    match times {
+        0 => 0,
+        1..=8 => 1 << (times - 1),
+        _ => LONGEST_PAUSE_S,
+    }
+}
+
+/// The most moves that load control makes with a connection in this many seconds: each pause allows
+/// a return, and each return a way home. It makes no more than 20 in ten minutes.
+pub const fn most_moves(seconds: u64) -> u64 {
+    let (mut moves, mut past, mut times) = (2, 0, 1);
+    loop {
+        past += pause_s(times);
+        if past > seconds {
+            return moves;
+        }
+        moves += 2;
+        times += 1;
+    }
 }

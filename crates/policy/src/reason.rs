@@ -76,10 +76,12 @@ reasons! {
     WaitsForSends Service "waits-for-sends": "the policy moves it once it has made more requests to send"; "nothing, or choose a policy with a smaller number".
     WaitsForCondition Service "waits-for-condition": "a rule that may move it later asks for more bytes, sends or age"; "nothing, or change the rule's conditions".
     WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise `connections` in `[engine]`".
+    WaitsForLoad Service "waits-for-load": "the engine has as many connections as its load allows"; "nothing: it moves once the load falls, which `baton ps --load` shows".
     LargeTransfers Service "large-transfers": "its transfers are too large for the policy `small`"; "nothing: it moves once they get smaller".
     InUse Program "in-use": "another thread was in a call on it each time it could have moved"; "nothing: it moves at a later call".
     Bypassed Service "bypassed": "its peer's packets come in by another interface, or in fragments"; "have the route back to the peer use the same interface".
     Homeless Service "homeless": "its address or route is away, or leads over another interface"; "put the address or route back; it may move again then".
+    Load Service "load": "its engine had more to do than it could, and it came home"; "nothing: it returns once the load falls, or give the engine more CPU time".
     RulesChanged Service "rules-changed": "the firewall's rules changed just then"; "nothing: it is tried again".
     Untracked Service "untracked": "somebody deleted its conntrack entry, and it came home"; "nothing: the firewall's rules decide whether it goes on".
     NoService Program "no-service": "the service does not answer at its socket"; "start the service, or give the program access to its socket (`chroot`, mounts, user)".
@@ -146,6 +148,7 @@ impl Reason {
             Reason::WaitsForSends
                 | Reason::WaitsForCondition
                 | Reason::WaitsForRoom
+                | Reason::WaitsForLoad
                 | Reason::LargeTransfers
                 | Reason::NoBuffers
                 | Reason::RulesChanged

@@ -69,8 +69,11 @@ pub enum History {
 pub struct Room {
     /// The number of connections in the engine.
     pub connections: u64,
-    /// The most connections that it may have.
+    /// The most connections that it may have, as configured.
     pub at_most: u64,
+    /// The most connections that its load allows ([`load`](crate::load)): no connection comes while there
+    /// are as many.
+    pub load_limit: u64,
 }
 
 /// The action to take for a connection now.
@@ -91,6 +94,8 @@ pub enum Wait {
     Sends(NonZeroU64),
     /// For a place in the engine.
     Room,
+    /// For less load on the engine.
+    Load,
     /// For smaller requests and answers.
     Smaller,
     /// For the conditions of a rule that may move it later.
@@ -125,6 +130,7 @@ impl Wait {
         match self {
             Wait::Sends(_) => Reason::WaitsForSends,
             Wait::Room => Reason::WaitsForRoom,
+            Wait::Load => Reason::WaitsForLoad,
             Wait::Smaller => Reason::LargeTransfers,
             Wait::Condition => Reason::WaitsForCondition,
         }
@@ -148,6 +154,7 @@ impl fmt::Display for Decision {
             Decision::Move => f.write_str("it moves now"),
             Decision::NotYet(Wait::Sends(more)) => write!(f, "it moves after {more} more sends"),
             Decision::NotYet(Wait::Room) => f.write_str("the engine has as many connections as it may have"),
+            Decision::NotYet(Wait::Load) => f.write_str("the engine has as many connections as its load allows"),
             Decision::NotYet(Wait::Smaller) => {
                 f.write_str("it carries much data at a time, for which the kernel is cheaper")
             }
@@ -179,7 +186,13 @@ impl Rule {
         if self == Rule::Small && known.bytes / known.sends.max(1) > SMALL_BYTES {
             return Decision::NotYet(Wait::Smaller);
         }
-        if room.connections < room.at_most { Decision::Move } else { Decision::NotYet(Wait::Room) }
+        if room.connections >= room.at_most {
+            Decision::NotYet(Wait::Room)
+        } else if room.connections >= room.load_limit {
+            Decision::NotYet(Wait::Load)
+        } else {
+            Decision::Move
+        }
     }
 
     /// Returns true if a connection stays on the engine after it has carried this many bytes by

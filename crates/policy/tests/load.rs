@@ -1,6 +1,6 @@
 //! Properties of the load control's transition table (CH figure 3).
 
-use baton_policy::load::{LoadControl, Observed, State, Watermarks};
+use baton_policy::load::{LoadControl, Observed, State, Watermarks, most_moves, pause_s};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::num::NonZeroU32;
@@ -36,12 +36,44 @@ fn each_arrow_of_figure_3() {
 }
 
 #[test]
-fn an_idle_engine_with_a_long_queue_keeps_a_place() {
+fn an_engine_with_a_long_queue_keeps_one_connection() {
     let mut load = control(8, 0, 0);
-    assert!(load.observe(at(1, 0)));
-    assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 1));
-    load.observe(at(1, 0));
+    assert!(!load.observe(at(1, 0)) && !load.observe(at(1, 1)), "one connection is not too many");
     assert_eq!(load.state(), State::Monitor);
+    assert!(load.observe(at(1, 2)));
+    assert_eq!((load.state(), load.soft_limit(), load.excess(2)), (State::Decrease, 2, 1));
+    load.count(1);
+    assert_eq!(load.state(), State::Monitor);
+}
+
+#[test]
+fn connections_that_come_and_go_change_the_state_but_not_the_limit() {
+    let mut load = control(64, 4, 16);
+    load.observe(at(17, 64));
+    load.count(56);
+    assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 56));
+    load.count(55);
+    assert_eq!((load.state(), load.soft_limit()), (State::Monitor, 56));
+    load.observe(at(3, 55));
+    load.count(57);
+    assert_eq!((load.state(), load.soft_limit()), (State::Monitor, 57));
+}
+
+#[test]
+fn pauses_double_and_bound_the_moves() {
+    assert_eq!([0, 1, 2, 3, 8, 9, 10, u32::MAX].map(pause_s), [0, 1, 2, 4, 128, 256, 256, 256]);
+    // Alternating as fast as the pauses allow.
+    for seconds in [0, 1, 10, 600, 3600] {
+        let (mut moves, mut now, mut shed) = (1, 0, 0);
+        while now <= seconds {
+            moves += 1;
+            shed += 1;
+            now += pause_s(shed);
+            moves += u64::from(now <= seconds);
+        }
+        assert_eq!(moves, most_moves(seconds), "in {seconds} s");
+    }
+    assert_eq!(most_moves(600), 20);
 }
 
 #[test]

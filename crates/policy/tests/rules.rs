@@ -10,8 +10,8 @@ use baton_policy::rules::{
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 
-const ROOMY: Room = Room { connections: 0, at_most: 1 };
-const FULL: Room = Room { connections: 1, at_most: 1 };
+const ROOMY: Room = Room { connections: 0, at_most: 1, load_limit: u64::MAX };
+const FULL: Room = Room { connections: 1, at_most: 1, load_limit: u64::MAX };
 
 fn sends(count: u64) -> NonZeroU64 {
     NonZeroU64::new(count).unwrap()
@@ -305,7 +305,7 @@ proptest! {
         connections in any::<u64>(),
         at_most in any::<u64>(),
     ) {
-        let decision = decide(&policy, &known, Room { connections, at_most });
+        let decision = decide(&policy, &known, Room { connections, at_most, load_limit: u64::MAX });
         prop_assert!(decision != Decision::Move || connections < at_most);
     }
 

@@ -161,7 +161,7 @@ impl Candidate {
     fn ask(&mut self, sends: u64, bytes: impl FnOnce() -> u64) -> Decision {
         let facts = self.facts(sends, Some(bytes()));
         // The service knows what this library does not.
-        let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1 });
+        let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
         let decision = decision.unwrap_or(Decision::Move);
         self.reason = decision.reason();
         match decision {

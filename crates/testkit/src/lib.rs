@@ -5,6 +5,7 @@
 //! * [`Netns`]: a network namespace that goes away with the test, whatever
 //!   happens to it; [`veth`] puts a wire between two of them.
 //! * [`Running`]: a program in the background that ends with the test; [`wait_for`] what it does.
+//! * [`throttle::Throttle`]: a process gets a part of a CPU.
 //! * [`vm`]: a test runs anew under another kernel, in an emulator.
 //! * [`types`]: a test runs anew where the kernel does not show its types (BTF).
 //! * [`bpf`]: BPF programs of others, that count what they see.
@@ -28,6 +29,7 @@ pub mod netns;
 pub mod process;
 pub mod rounds;
 pub mod skip;
+pub mod throttle;
 pub mod types;
 pub mod vm;
 

@@ -1,5 +1,7 @@
 //! `baton ps`, `handoff`, `restore`, `stop` and `upgrade`: requests to a running service.
 
+mod load;
+
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_client::{SOCKET, Service, Tally};
@@ -34,11 +36,16 @@ impl At {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "WHERE is the place of the connection, WHY is the reason code, and SECONDS is the time since\n\
                   it came there.\n\n\
-                  Examples:\n  baton ps\n  baton ps --json\n  baton ps --socket /run/baton/baton.sock")]
+                  With --load: LIMIT is the most connections that the load allows, QUEUE the frames that wait,\n\
+                  LOW and HIGH the lengths between which the limit stays, IDLE the time that the engine sleeps.\n\n\
+                  Examples:\n  baton ps\n  baton ps --json\n  baton ps --load\n  baton ps --socket /run/baton/baton.sock")]
 pub struct Ps {
     #[command(flatten)]
     at: At,
-    /// Print the connections as JSON
+    /// Show the load of the engines instead of the connections
+    #[arg(long)]
+    load: bool,
+    /// Print JSON
     #[arg(long)]
     json: bool,
 }
@@ -118,6 +125,9 @@ impl From<Entry> for Row {
 
 /// Lists connections.
 pub fn ps(args: &Ps) -> anyhow::Result<()> {
+    if args.load {
+        return load::print(&args.at.connect()?, args.json);
+    }
     let rows: Vec<Row> =
         args.at.connect()?.list().context("cannot list connections")?.into_iter().map(Row::from).collect();
     let mut stdout = std::io::stdout().lock();
@@ -136,11 +146,15 @@ pub fn ps(args: &Ps) -> anyhow::Result<()> {
         let (local, remote, pid) = (row.local.to_string(), row.remote.to_string(), row.pid.to_string());
         [row.place.clone(), row.why.clone(), local, remote, pid, sent, received, out, back, seconds, moves]
     });
-    let lines: Vec<[String; 11]> = std::iter::once(header).chain(cells).collect();
-    let widths: [usize; 11] = std::array::from_fn(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0));
-    for line in &lines {
+    write_table(&mut stdout, &std::iter::once(header).chain(cells).collect::<Vec<_>>())
+}
+
+/// Writes lines of cells as columns.
+fn write_table<const N: usize>(to: &mut impl Write, lines: &[[String; N]]) -> anyhow::Result<()> {
+    let widths: [usize; N] = std::array::from_fn(|at| lines.iter().map(|line| line[at].len()).max().unwrap_or(0));
+    for line in lines {
         let cells: Vec<String> = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        writeln!(stdout, "{}", cells.join("  ").trim_end())?;
+        writeln!(to, "{}", cells.join("  ").trim_end())?;
     }
     Ok(())
 }

@@ -167,6 +167,7 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
         descendants_of: config.access.descendants_of,
         engine_user,
         tuning: config.engine.tuning(),
+        load: config.engine.load,
         consumer: config.memory.consumer(),
         programs: config.memory.programs as usize,
         drain: config.engine.drain,

@@ -21,6 +21,7 @@ use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::tuning::EngineTuning;
 use baton_kernel::{Rules, steer};
 use baton_policy::rules::Policy;
+use baton_policy::watermarks::Choice;
 use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -129,6 +130,9 @@ pub struct Engine {
     /// Most connections on each interface.
     #[serde(deserialize_with = "values::connections")]
     pub connections: u32,
+    /// How engines control their load.
+    #[serde(deserialize_with = "values::load")]
+    pub load: Choice,
     /// Congestion control of the connections in the engine.
     #[serde(deserialize_with = "values::congestion")]
     pub congestion: Congestion,
@@ -152,6 +156,7 @@ impl Default for Engine {
         Engine {
             user: Id::Name("nobody".to_owned()),
             connections,
+            load: Choice::default(),
             congestion,
             coalesce,
             acks,

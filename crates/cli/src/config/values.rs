@@ -4,6 +4,7 @@
 use baton_engine::tuning::EngineTuning;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
+use baton_policy::watermarks::Choice;
 use baton_tcp::config::{Acks, Congestion};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -76,6 +77,10 @@ pub(super) fn congestion<'de, D: Deserializer<'de>>(from: D) -> Result<Congestio
 
 pub(super) fn acks<'de, D: Deserializer<'de>>(from: D) -> Result<Acks, D::Error> {
     word(from, &[("per-run", Acks::PerRun), ("every-second", Acks::EverySecond)])
+}
+
+pub(super) fn load<'de, D: Deserializer<'de>>(from: D) -> Result<Choice, D::Error> {
+    text(from)?.parse().map_err(D::Error::custom)
 }
 
 pub(super) fn coalesce<'de, D: Deserializer<'de>>(from: D) -> Result<u16, D::Error> {

@@ -180,6 +180,12 @@ impl Streamer {
         [self.flows.table_span().span(), self.table.table_span().span()]
     }
 
+    /// The connection of the last segment that the table was asked about; [`ConnId::NONE`] before the
+    /// first. It may have ended.
+    pub fn last_connection(&self) -> ConnId {
+        self.last_conn
+    }
+
     /// Writes down in `ledger`, from the next connection on, what peers may learn,
     /// before they can.
     pub fn publish_to(&mut self, ledger: Arc<Ledger>) {

@@ -6,6 +6,8 @@
 //! (`baton_client`). Its clock is `CLOCK_MONOTONIC`, shifted by an offset that the broker knows, so
 //! the broker can read the ledger's timestamps after the engine has died.
 
+mod delay;
+mod load;
 mod orders;
 
 use super::begin::Begin;
@@ -75,6 +77,10 @@ pub struct Runner {
     forgotten: Vec<u32>,
     /// Orders to retry, because the engine's ring was full.
     again: VecDeque<Order>,
+    /// The most connections that there is memory for.
+    most: u32,
+    /// `None` until the broker asks for it.
+    load: Option<load::Load>,
     /// The broker has gone.
     orphan: bool,
 }
@@ -101,6 +107,8 @@ impl Runner {
             watched: VecDeque::new(),
             forgotten: Vec::new(),
             again: VecDeque::new(),
+            most: begin.tuning.connections,
+            load: None,
             orphan: false,
         }
     }
@@ -143,6 +151,7 @@ impl Runner {
     pub fn turn(&mut self) -> Result<Activity, PortError> {
         let now = self.now();
         let activity = self.engine.poll(now, &mut self.port, || 0)?;
+        self.weigh(now, activity.frames);
         self.tell_broker();
         self.go_on_leaving();
         self.check_some();
@@ -349,7 +358,11 @@ impl Runner {
                 set.add(&self.control);
             }
             self.consumers.values().for_each(|consumer| set.add(&consumer.doorbell));
-            set.wait(self.timeout())?;
+            let timeout = self.timeout();
+            if let Some(load) = &mut self.load {
+                load.sleeps();
+            }
+            set.wait(timeout)?;
             heard = set.is_ready(self.control.as_raw_fd()) || !self.again.is_empty();
             for consumer in self.consumers.values().filter(|c| set.is_ready(c.doorbell.as_raw_fd())) {
                 let _ = rustix::io::read(&consumer.doorbell, &mut [0; 8]);

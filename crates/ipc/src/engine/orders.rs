@@ -71,6 +71,9 @@ impl Runner {
             Order::Adopt { .. } => self.adopt(now, order),
             Order::Suspend { id, drain_ms } => self.suspend(now, id, drain_ms),
             Order::Resume { id } => {
+                if let Some(load) = &mut self.load {
+                    load.stays(id);
+                }
                 let called = self.called(id);
                 if called
                     .is_some_and(|(conn, tuple)| self.engine.streamer().resume(conn, &tuple) == Err(SuspendError::Busy))
@@ -91,6 +94,7 @@ impl Runner {
                 let bytes = self.tcp_info(now, id);
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
+            Order::Load { fixed } => self.control_load(fixed),
             Order::Ask {} => self.say(Report::Here {}, Vec::new()),
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }
@@ -148,6 +152,9 @@ impl Runner {
                     self.engine.streamer().learn_neighbour(now, via, mac);
                 }
                 self.connections.insert(id, Connection { tuple, conn: None, drain: None });
+                if let Some(load) = &mut self.load {
+                    load.came(self.connections.len());
+                }
             }
             Err(AdoptError::Busy) => self.again.push_back(order),
             Err(error) => self.say(Report::NotAdopted { id, text: error.to_string() }, Vec::new()),
@@ -191,6 +198,9 @@ impl Runner {
             && self.names.get(&conn.0) == Some(&id)
         {
             self.names.remove(&conn.0);
+        }
+        if let Some(load) = &mut self.load {
+            load.left(id, self.connections.len());
         }
     }
 }

@@ -55,7 +55,7 @@ use aya::Ebpf;
 use aya::programs::links::FdLink;
 use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::driver_features;
-use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
+use baton_port::{SteeredPort, XdpOptions, XdpPort, link, steered};
 
 pub use arrive::Arrivals;
 pub use error::SteerError;
@@ -66,11 +66,6 @@ pub use orphans::Reaped;
 
 use maps::{ENGINE, Maps, State};
 use pins::Pins;
-
-/// The number of frames that may wait in an engine's TAP device. The kernel's default of 500 is
-/// less than a thousand connections with a segment each in flight. Of these a fifth was then lost,
-/// again and again. At worst, with super-frames for an engine that has stopped, this takes 256 MB.
-const WAITING: u32 = 4096;
 
 /// How Baton steers an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -254,7 +249,7 @@ impl Steering {
         let tap = Tap::open("baton%d", TapOptions::new().merge(false))?;
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
-        link::set_tx_queue_len(&name, WAITING).map_err(explain)?;
+        link::set_tx_queue_len(&name, steered::WAITING).map_err(explain)?;
         // The device is guarded before it is up, so the kernel never gets a frame out of it.
         let guard = attach::tap(&mut self.ebpf, &name, number, self.pins.as_ref())?;
         // The kernel must not use the device itself, for example for solicitations. If this cannot

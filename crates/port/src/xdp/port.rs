@@ -178,6 +178,16 @@ impl XdpPort {
         self.mode
     }
 
+    /// The frames that wait in the receive rings of all queues.
+    pub fn waiting(&mut self) -> u32 {
+        self.sockets.iter_mut().map(Socket::waiting).sum()
+    }
+
+    /// The most frames that the receive rings of all queues hold.
+    pub fn ring(&self) -> u32 {
+        self.sockets.iter().map(Socket::ring).sum()
+    }
+
     /// The interface's name.
     pub fn name(&self) -> &str {
         &self.interface

@@ -211,6 +211,16 @@ impl Socket {
         frames
     }
 
+    /// The number of frames that wait, read anew.
+    pub fn waiting(&mut self) -> u32 {
+        self.rx.waiting(u32::MAX)
+    }
+
+    /// The most frames that can wait.
+    pub fn ring(&self) -> u32 {
+        self.layout.rx_chunks
+    }
+
     /// Whether frames wait.
     pub fn has_waiting(&mut self) -> bool {
         self.rx.waiting(1) != 0

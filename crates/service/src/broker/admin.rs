@@ -75,6 +75,9 @@ impl Broker {
             // Somebody wants it at home, so it must not return to the engine by itself.
             if let Some(connection) = self.connections.known_mut(*id) {
                 connection.returns = None;
+                if connection.why == Reason::Load {
+                    connection.why = Reason::AskedFor;
+                }
             }
         }
         self.evict_all(Some(asker), visible, Then::Answer, Reason::AskedFor);

@@ -306,6 +306,7 @@ impl Broker {
             | Request::Info { .. }
             | Request::Close { .. } => {}
             Request::List { ask } => self.list(client, ask),
+            Request::Loads { ask } => self.list_loads(Asker { client, ask }),
             Request::Events { ask, after, most } => self.show_events(Asker { client, ask }, after, most),
             Request::Handoff { ask, which } => self.begin_handoff(Asker { client, ask }, which),
             Request::Home { ask, which } => self.begin_home(Asker { client, ask }, which),

@@ -6,6 +6,7 @@ use baton_ipc::order::RunAs;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::rules::Policy;
+use baton_policy::watermarks::Choice;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -61,6 +62,8 @@ pub struct Config {
     pub policy: Policy,
     /// Where a new policy comes from when somebody asks for it without naming one.
     pub source: Option<PolicySource>,
+    /// How engines control their load.
+    pub load: Choice,
     /// Treatment of connections that firewall rules act on.
     pub rules: Rules,
     /// How long a move home waits for data in flight to arrive, and how long a move in either
@@ -86,6 +89,7 @@ impl Config {
             programs: 256,
             policy: Policy::default(),
             source: None,
+            load: Choice::default(),
             rules: Rules::default(),
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),

@@ -52,6 +52,8 @@ pub(super) struct Connection {
     pub stood_still: Option<Instant>,
     pub pause_us: u64,
     pub moves: u64,
+    /// How often it went home because of its engine's load.
+    pub shed: u32,
     bypassing: BypassingFrames,
     bytes: (u64, u64),
     rate: (u64, u64),
@@ -80,6 +82,7 @@ impl Connection {
             stood_still: None,
             pause_us: 0,
             moves: 0,
+            shed: 0,
             bypassing: BypassingFrames::default(),
             bytes: (0, 0),
             rate: (0, 0),

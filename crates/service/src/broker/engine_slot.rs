@@ -3,6 +3,7 @@
 //! further ones.
 
 use super::config::Config;
+use super::load_reports::{self, Load};
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
 use crate::guardian;
@@ -149,6 +150,7 @@ pub(super) struct EngineSlot {
     pub index: u32,
     pub engine: Option<Process>,
     pub ledger: SharedLedger,
+    pub load: Load,
     /// `None` for the interface's own engine.
     pub owner: Option<Owner>,
     /// Its index among the slots.
@@ -186,7 +188,18 @@ impl EngineSlot {
             None => new_ledger(config.tuning.entries())?,
         };
         let (name, interface, owner) = (interface.name.clone(), interface.name.clone(), None);
-        Ok(EngineSlot { name, interface, index, engine: None, ledger, owner, at, tap, not_before: Instant::now() })
+        Ok(EngineSlot {
+            name,
+            interface,
+            index,
+            engine: None,
+            ledger,
+            load: Load::default(),
+            owner,
+            at,
+            tap,
+            not_before: Instant::now(),
+        })
     }
 
     /// The slot for a program's engine on the interface of `own`.
@@ -212,6 +225,7 @@ impl EngineSlot {
             index: own.index,
             engine: Some(Process::inherited(None)),
             ledger,
+            load: Load::default(),
             owner: Some(owner),
             at,
             tap: None,
@@ -268,6 +282,10 @@ impl EngineSlot {
         self.send_start(&mut channel, tap, &start).map_err(system("telling the engine how to start"))?;
         let (child, channel, mtu) = (Some(child), Some(channel), link.mtu);
         self.engine = Some(Process { child, channel, mtu, ..Process::inherited(Some(pidfd)) });
+        self.load = Load::default();
+        if let Some(order) = load_reports::order(config.load) {
+            self.tell(&order, Vec::new());
+        }
         Ok(())
     }
 

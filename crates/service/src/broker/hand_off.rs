@@ -104,8 +104,11 @@ impl Broker {
     fn choose(&self, client: u32, fd: &OwnedFd, slot: usize, told: Told) -> Result<Facts, StayReason> {
         let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
         let facts = self.complete(facts, client, slot, told);
-        let connections = self.connections.all().filter(|connection| connection.slot == slot).count() as u64;
-        let room = Room { connections, at_most: self.config.tuning.connections.into() };
+        let room = Room {
+            connections: self.places(slot),
+            at_most: self.config.tuning.connections.into(),
+            load_limit: self.slots[slot].load.limit(),
+        };
         // A fact that nobody knows now may be known the next time.
         let decision = self.config.policy.decide(&facts, History::New, room);
         let decision = decision.unwrap_or(Decision::NotYet(Wait::Condition));

@@ -39,6 +39,8 @@ mod engine_slot;
 mod evict;
 mod from_ledger;
 mod hand_off;
+mod load;
+mod load_reports;
 mod log;
 mod members;
 mod policy;
@@ -407,6 +409,7 @@ impl Broker {
             }
         }
         self.return_by_new_rules();
+        (0..self.slots.len()).for_each(|slot| self.return_by_load(slot));
         self.log_sum(false);
     }
 

@@ -112,6 +112,8 @@ impl Broker {
             }
             Report::Urgent { id } => self.on_urgent(id),
             Report::Homeless { id } => self.evict(id, Goal::Home, Reason::Homeless),
+            Report::Overloaded { id } => self.on_overloaded(id),
+            Report::Load { load } => self.on_load(at, load),
             Report::Here {} | Report::Failed { .. } => {}
         }
     }

@@ -16,6 +16,7 @@ mod gaps;
 mod hostile;
 mod killed_beside;
 mod leftovers;
+mod load;
 mod options;
 mod outlive;
 mod own_engines;

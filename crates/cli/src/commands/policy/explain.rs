@@ -117,7 +117,7 @@ fn row(
     let interface = entry.map(|entry| entry.interface.clone()).filter(|name| !name.is_empty());
     let facts = Facts { interface, ..facts };
     let place = entry.map_or("kernel", |entry| entry.place.as_str()).to_owned();
-    let decision = policy.decide(&facts, History::New, Room { connections: 0, at_most: 1 });
+    let decision = policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
     let about = |at: usize| format!("rule {} ({})", at + 1, conditions(&policy.entries[at]));
     let (rule, which, changes) = match policy.ruling(&facts) {
         Ruling::By { entry, later, .. } => (
