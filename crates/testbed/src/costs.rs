@@ -53,15 +53,15 @@ impl Costs {
 impl Default for Costs {
     fn default() -> Costs {
         Costs {
-            nic_host_packet: 480,
-            nic_tcp_packet: 2680,
+            nic_host_packet: 543,
+            nic_tcp_packet: 2698,
             nic_lookup: 60,
             nic_message: 200,
             nic_handoff: 512,
-            host_packet: 3000,
-            host_request: 34_000,
-            host_bypass: 1000,
-            host_handoff: 6000,
+            host_packet: 3709,
+            host_request: 36_928,
+            host_bypass: 1236,
+            host_handoff: 7418,
         }
     }
 }

@@ -8,7 +8,10 @@
 #![warn(missing_docs)]
 
 pub mod cache;
+pub mod calibration;
+pub mod ch;
 pub mod costs;
+pub mod figures;
 pub mod measure;
 pub mod nic;
 pub mod select;

@@ -15,7 +15,7 @@ pub struct Measured {
     pub handed_off: u64,
     /// Responses that clients received whole.
     pub requests: u64,
-    /// Their bytes.
+    /// Content bytes of these responses, head included.
     pub bytes: u64,
     /// Sum of their response times, in ns.
     pub response_ns: u64,

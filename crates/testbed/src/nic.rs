@@ -41,7 +41,7 @@ pub enum Work {
 /// Work that waits, and since when, in ns.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// Its kind.
+    /// The packet or command that waits.
     pub work: Work,
     /// When the packet or command reached the NIC.
     pub since: u64,

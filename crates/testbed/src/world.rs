@@ -7,6 +7,10 @@
 //! Each processor does one thing at a time. The thing happens at its start; what it sends becomes
 //! visible after its cost. Clients cost nothing, as in the paper (§4.1).
 
+mod clients;
+mod on_host;
+mod on_nic;
+
 use crate::cache::Caches;
 use crate::costs::Costs;
 use crate::measure::Measured;
@@ -14,8 +18,8 @@ use crate::nic::{Id, Queues, Work};
 use crate::select::Selection;
 use crate::stack::{Peer, Shared};
 use crate::workload::{REQUEST_BYTES, Session, Workload};
-use baton_policy::load::{LoadControl, Observed, Watermarks};
-use baton_policy::rules::{Decision, History, Known, Room};
+use baton_policy::load::{LoadControl, Watermarks};
+use baton_policy::rules::History;
 use baton_tcp::segment::Segment;
 use baton_tcp::time::{Duration, Instant};
 use core::num::NonZeroU32;
@@ -31,6 +35,8 @@ const WATERMARKS: Option<Watermarks> = Watermarks::new(256, 1024);
 /// Connection state on the host, in bytes (CH §2: "around 1KB per connection"), and headers.
 const STATE_BYTES: u64 = 1024;
 const HEADER_BYTES: u64 = 128;
+/// A socket's send buffer, in bytes. Estimated: FreeBSD 4's default of 16 KB.
+const SEND_BUFFER: u32 = 16 * 1024;
 /// Packet buffers of the driver, each way.
 const BUFFERS: u64 = 1024;
 /// Where connection state, received headers, sent headers and the program's files lie.
@@ -120,6 +126,8 @@ struct Connection {
     /// Requests sent, answered by the program, and responses received whole.
     asked: usize,
     served: usize,
+    /// Bytes of the current response that do not fit into the send buffer yet.
+    unwritten: u32,
     asked_at: u64,
     /// Stream position at which the current response ends.
     response_end: u64,
@@ -130,16 +138,24 @@ struct Connection {
     timers: [u64; 2],
 }
 
+impl Connection {
+    /// A request waits for the program, and the response before it is written.
+    fn asks(&self) -> bool {
+        let asked = (self.served as u64 + 1) * u64::from(REQUEST_BYTES);
+        self.unwritten == 0 && self.server.received >= asked
+    }
+}
+
 /// Effects that a processor shows when it is done.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
-    ToWire(Id, Segment, Option<u64>),
-    ToHost(Task, Option<u64>),
-    ToNic(Work),
+    Wire(Id, Segment, Option<u64>),
+    Host(Task, Option<u64>),
+    Nic(Work),
 }
 
-/// A run.
-pub struct World<'a> {
+/// Everything of one run.
+struct World<'a> {
     config: Config,
     selection: &'a mut dyn Selection,
     workload: Workload,
@@ -283,13 +299,13 @@ impl<'a> World<'a> {
     fn show(&mut self, effects: &[Effect]) {
         for effect in effects {
             match *effect {
-                Effect::ToWire(id, segment, since) => {
+                Effect::Wire(id, segment, since) => {
                     if let Some(since) = since {
                         self.measured.send_delays.push(self.now - since);
                     }
                     self.carry(id, segment, 0);
                 }
-                Effect::ToHost(task, since) => {
+                Effect::Host(task, since) => {
                     if let Some(since) = since {
                         self.measured.receive_delays.push(self.now - since);
                         let buffer = self.buffers[0] % BUFFERS;
@@ -298,7 +314,7 @@ impl<'a> World<'a> {
                     self.network.push_back(task);
                     self.start_host();
                 }
-                Effect::ToNic(work) => {
+                Effect::Nic(work) => {
                     self.nic.push(work, self.now);
                     self.start_nic();
                 }
@@ -321,121 +337,6 @@ impl<'a> World<'a> {
         self.plan(free + WIRE_NS, event);
     }
 
-    // The clients.
-
-    fn begin(&mut self) {
-        let id = self.connections.len() as Id;
-        let slot = self.free_slots.pop().unwrap_or(u64::from(id));
-        let mut connection = Box::new(Connection {
-            client: Peer::new(id.wrapping_mul(0x9e37_79b9)),
-            server: Peer::new(id.wrapping_mul(0x85eb_ca6b)),
-            session: self.workload.session(),
-            place: Place::Host,
-            slot,
-            history: History::New,
-            offered: false,
-            sends: 0,
-            asked: 0,
-            served: 0,
-            asked_at: 0,
-            response_end: 0,
-            scheduled: false,
-            accepted: false,
-            closed: false,
-            ended: false,
-            timers: [u64::MAX; 2],
-        });
-        connection.client.connect(self.instant(), &mut self.shared);
-        self.connections.push(Some(connection));
-        self.after_client(id);
-    }
-
-    fn client_receives(&mut self, id: Id, segment: &Segment) {
-        let now = self.instant();
-        let Some(connection) = &mut self.connections[id as usize] else { return };
-        connection.client.receive(now, &mut self.shared, segment);
-        self.after_client(id);
-    }
-
-    fn client_timer(&mut self, id: Id) {
-        let now = self.instant();
-        let Some(connection) = &mut self.connections[id as usize] else { return };
-        connection.timers[0] = u64::MAX;
-        if connection.client.deadline().is_some_and(|at| at <= now) && !connection.client.is_done() {
-            connection.client.expire(now, &mut self.shared);
-        }
-        self.after_client(id);
-    }
-
-    /// Asks, closes and sends after something happened to a client.
-    fn after_client(&mut self, id: Id) {
-        let now = self.instant();
-        let Some(connection) = &mut self.connections[id as usize] else { return };
-        let complete = connection.client.established && connection.client.received >= connection.response_end;
-        if complete && !connection.ended {
-            if connection.asked > 0 && connection.asked_at != 0 {
-                let bytes = connection.session.files[connection.asked - 1];
-                self.measured.requests += 1;
-                self.measured.bytes += u64::from(self.workload.response_bytes(bytes));
-                self.measured.response_ns += self.now - connection.asked_at;
-                connection.asked_at = 0;
-            }
-            if let Some(&file) = connection.session.files.get(connection.asked) {
-                connection.asked += 1;
-                connection.asked_at = self.now;
-                connection.response_end += u64::from(self.workload.response_bytes(file));
-                connection.client.post(now, &mut self.shared, REQUEST_BYTES);
-            } else {
-                connection.ended = true;
-                connection.client.close(now, &mut self.shared);
-                // A new connection when one ends.
-                self.plan(self.now, Event::Begin);
-            }
-        }
-        let Some(connection) = &mut self.connections[id as usize] else { return };
-        let frames = core::mem::take(&mut connection.client.frames);
-        for &frame in &frames {
-            self.carry(id, frame, 1);
-        }
-        self.set_timer(id, 0);
-        self.bury(id);
-    }
-
-    fn set_timer(&mut self, id: Id, side: usize) {
-        let Some(connection) = &mut self.connections[id as usize] else { return };
-        let peer = if side == 0 { &connection.client } else { &connection.server };
-        if peer.is_done() {
-            return;
-        }
-        let Some(at) = peer.deadline() else { return };
-        let at = (at.since(Instant(0)).as_micros() * 1000 + 1000).max(self.now);
-        if at < connection.timers[side] {
-            connection.timers[side] = at;
-            self.plan(at, if side == 0 { Event::ClientTimer(id) } else { Event::ServerTimer(id) });
-        }
-    }
-
-    /// Forgets a connection of which neither end has anything left.
-    fn bury(&mut self, id: Id) {
-        let Some(connection) = &self.connections[id as usize] else { return };
-        if connection.closed && connection.server.is_done() && connection.client.is_done() {
-            if connection.place != Place::Host {
-                self.on_nic -= 1;
-            }
-            self.free_slots.push(connection.slot);
-            self.connections[id as usize] = None;
-            self.observe();
-        }
-    }
-
-    fn observe(&mut self) {
-        if self.config.load_control {
-            self.load.observe(Observed { queued: self.nic.queued(), connections: self.on_nic });
-        }
-    }
-
-    // The server's end, on whichever processor.
-
     fn server_timer(&mut self, id: Id) {
         let now = self.instant();
         let Some(connection) = &mut self.connections[id as usize] else { return };
@@ -455,247 +356,12 @@ impl<'a> World<'a> {
     /// Has the program look at the connection if there is something for it.
     fn wake_program(&mut self, id: Id) -> bool {
         let Some(connection) = &mut self.connections[id as usize] else { return false };
-        let asks = connection.server.received >= (connection.served as u64 + 1) * u64::from(REQUEST_BYTES);
+        let asks = connection.asks();
+        let writes = connection.unwritten > 0 && connection.server.unacknowledged() <= SEND_BUFFER / 2;
         let closes = connection.server.peer_closed && !connection.closed;
         let accepts = connection.server.established && !connection.accepted;
-        let wakes = (asks || closes || accepts) && !connection.scheduled;
+        let wakes = (asks || writes || closes || accepts) && !connection.scheduled;
         connection.scheduled |= wakes;
         wakes
-    }
-
-    // The NIC.
-
-    fn start_nic(&mut self) {
-        if self.nic_busy {
-            return;
-        }
-        let Some(waiting) = self.nic.pop() else { return };
-        self.nic_busy = true;
-        let instructions = self.do_nic(waiting.work, waiting.since);
-        let span = instructions * 1000 / self.config.mips;
-        self.measured.nic_busy_ns += span;
-        self.plan(self.now + span, Event::NicDone);
-    }
-
-    fn is_on_nic(&self, id: Id) -> bool {
-        self.connections[id as usize].as_ref().is_some_and(|c| c.place == Place::Nic)
-    }
-
-    /// Does the work; returns its cost, in instructions.
-    fn do_nic(&mut self, work: Work, since: u64) -> u64 {
-        let costs = self.config.costs;
-        let now = self.instant();
-        match work {
-            Work::Arrived(id, segment) => {
-                let next = if self.is_on_nic(id) { Work::Tcp(id, segment) } else { Work::HostReceived(id, segment) };
-                if self.config.host_first {
-                    self.nic.push(next, since);
-                    self.observe();
-                    return costs.nic_lookup;
-                }
-                self.observe();
-                costs.nic_lookup + self.do_nic(next, since)
-            }
-            Work::HostReceived(id, segment) => {
-                self.nic_effects.push(Effect::ToHost(Task::Packet(id, segment), Some(since)));
-                costs.nic_host_packet
-            }
-            Work::HostSent(id, segment) => {
-                self.nic_effects.push(Effect::ToWire(id, segment, Some(since)));
-                costs.nic_host_packet
-            }
-            Work::Tcp(id, segment) => {
-                costs.nic_tcp_packet + self.nic_peer(id, |server, shared| server.receive(now, shared, &segment))
-            }
-            Work::Timer(id) => self.nic_peer(id, |server, shared| server.expire(now, shared)),
-            Work::Write(id, bytes) => {
-                costs.nic_message + self.nic_peer(id, |server, shared| server.post(now, shared, bytes))
-            }
-            Work::Close(id) => costs.nic_message + self.nic_peer(id, |server, shared| server.close(now, shared)),
-            Work::HandOff(id) => {
-                let moved = self.nic_peer(id, |server, shared| {
-                    server.change_hands(now, shared);
-                });
-                if let Some(connection) = &mut self.connections[id as usize] {
-                    connection.place = Place::Nic;
-                    self.measured.handed_off += 1;
-                }
-                self.observe();
-                costs.nic_handoff + costs.nic_message + moved
-            }
-        }
-    }
-
-    /// Calls the server's end on the NIC, sends its packets, and tells the host what is new.
-    fn nic_peer(&mut self, id: Id, call: impl FnOnce(&mut Peer, &mut Shared)) -> u64 {
-        let Some(connection) = &mut self.connections[id as usize] else { return 0 };
-        let unacknowledged = connection.server.unacknowledged();
-        call(&mut connection.server, &mut self.shared);
-        let acknowledged = unacknowledged > 0 && connection.server.unacknowledged() == 0;
-        let frames = core::mem::take(&mut connection.server.frames);
-        let mut cost = frames.len() as u64 * self.config.costs.nic_tcp_packet;
-        for &frame in &frames {
-            self.nic_effects.push(Effect::ToWire(id, frame, None));
-        }
-        // One message says that all is acknowledged, and what arrived (CH §2: ACKs are aggregated).
-        if acknowledged || self.wake_program(id) {
-            if let Some(connection) = &mut self.connections[id as usize] {
-                connection.scheduled = false;
-            }
-            self.nic_effects.push(Effect::ToHost(Task::Message(id), None));
-            cost += self.config.costs.nic_message;
-        }
-        self.set_timer(id, 1);
-        self.bury(id);
-        cost
-    }
-
-    // The host.
-
-    fn start_host(&mut self) {
-        if self.host_busy {
-            return;
-        }
-        let Some(task) = self.network.pop_front().or_else(|| self.program.pop_front()) else { return };
-        self.host_busy = true;
-        let (stack, program) = self.do_host(task);
-        // 2 GHz.
-        let (stack, program) = (stack / 2, program / 2);
-        self.measured.stack_ns += stack;
-        self.measured.program_ns += program;
-        self.plan(self.now + stack + program, Event::HostDone);
-    }
-
-    /// Does the task; returns the cycles below the system calls, and those above.
-    fn do_host(&mut self, task: Task) -> (u64, u64) {
-        let now = self.instant();
-        match task {
-            Task::Packet(id, segment) => {
-                if self.is_on_nic(id) {
-                    // It crossed the handoff on its way up.
-                    self.host_effects.push(Effect::ToNic(Work::Tcp(id, segment)));
-                    return (self.config.costs.host_bypass, 0);
-                }
-                self.buffers[0] += 1;
-                let header = RECEIVED_AT + (self.buffers[0] - 1) % BUFFERS * 2048;
-                let received = self.caches.reference(header, HEADER_BYTES) + self.stack_packet(id);
-                (received + self.host_peer(id, |server, shared| server.receive(now, shared, &segment)), 0)
-            }
-            Task::Timer(id) if self.is_on_nic(id) => {
-                self.host_effects.push(Effect::ToNic(Work::Timer(id)));
-                (self.config.costs.host_bypass, 0)
-            }
-            Task::Timer(id) => (self.host_peer(id, |server, shared| server.expire(now, shared)), 0),
-            Task::Message(id) => {
-                if self.wake_program(id) {
-                    self.program.push_back(Task::Program(id));
-                }
-                (self.config.costs.host_bypass, 0)
-            }
-            Task::Program(id) => self.do_program(id),
-        }
-    }
-
-    /// The cycles of a packet on the host: instructions, and the connection's state.
-    fn stack_packet(&mut self, id: Id) -> u64 {
-        let slot = self.connections[id as usize].as_ref().map_or(0, |c| c.slot);
-        self.config.costs.host_packet + self.caches.reference(STATE_AT + slot * STATE_BYTES, STATE_BYTES)
-    }
-
-    /// Calls the server's end on the host and sends its packets; returns the cycles of these.
-    fn host_peer(&mut self, id: Id, call: impl FnOnce(&mut Peer, &mut Shared)) -> u64 {
-        let Some(connection) = &mut self.connections[id as usize] else { return 0 };
-        let was_established = connection.server.established;
-        call(&mut connection.server, &mut self.shared);
-        if connection.server.established && !was_established {
-            self.measured.connections += 1;
-        }
-        let frames = core::mem::take(&mut connection.server.frames);
-        let mut cycles = 0;
-        for &frame in &frames {
-            self.buffers[1] += 1;
-            let header = SENT_AT + self.buffers[1] % BUFFERS * 2048;
-            cycles += self.caches.reference(header, HEADER_BYTES) + self.stack_packet(id);
-            self.host_effects.push(Effect::ToNic(Work::HostSent(id, frame)));
-        }
-        if self.wake_program(id) {
-            self.program.push_back(Task::Program(id));
-        }
-        self.set_timer(id, 1);
-        self.bury(id);
-        cycles
-    }
-
-    /// Accepts, serves a request, or closes.
-    fn do_program(&mut self, id: Id) -> (u64, u64) {
-        let now = self.instant();
-        let costs = self.config.costs;
-        let Some(connection) = &mut self.connections[id as usize] else { return (0, 0) };
-        connection.scheduled = false;
-        let (mut stack, mut program) = (0, 0);
-        if connection.server.established && !connection.accepted {
-            connection.accepted = true;
-            stack += self.offer(id);
-        }
-        let Some(connection) = &mut self.connections[id as usize] else { return (stack, program) };
-        let asks = connection.server.received >= (connection.served as u64 + 1) * u64::from(REQUEST_BYTES);
-        if asks {
-            let file = connection.session.files[connection.served];
-            connection.served += 1;
-            // The head is written, the file is sent (CH §4.2).
-            connection.sends += 2;
-            stack += self.offer(id);
-            let bytes = self.workload.response_bytes(file);
-            program += costs.host_request + self.caches.reference(FILES_AT + u64::from(file) * 512, 512);
-            stack += self.command(id, Work::Write(id, bytes), |server, shared| server.post(now, shared, bytes));
-        } else if connection.server.peer_closed && !connection.closed {
-            connection.closed = true;
-            stack += self.command(id, Work::Close(id), |server, shared| server.close(now, shared));
-        }
-        if self.wake_program(id) {
-            self.program.push_back(Task::Program(id));
-        }
-        (stack, program)
-    }
-
-    /// An operation of the program's socket: through the bypass layer, or on the host.
-    fn command(&mut self, id: Id, work: Work, call: impl FnOnce(&mut Peer, &mut Shared)) -> u64 {
-        let away = self.connections[id as usize].as_ref().is_some_and(|c| c.place != Place::Host);
-        if away {
-            self.host_effects.push(Effect::ToNic(work));
-            return self.config.costs.host_bypass;
-        }
-        self.host_peer(id, call)
-    }
-
-    /// Asks the policy whether the connection is to be handed off (CH §3.3).
-    fn offer(&mut self, id: Id) -> u64 {
-        let Some(connection) = &mut self.connections[id as usize] else { return 0 };
-        if self.config.places == 0 || connection.offered || connection.place != Place::Host {
-            return 0;
-        }
-        let admitted = if self.load.admits(self.on_nic) { self.load.soft_limit() } else { 0 };
-        let room = Room { connections: u64::from(self.on_nic), at_most: u64::from(admitted) };
-        let known = Known {
-            local_port: 80,
-            remote_port: 0,
-            sends: connection.sends,
-            bytes: connection.server.received,
-            history: connection.history,
-        };
-        match self.selection.decide(&known, room, connection.session.packets) {
-            Decision::Move => {
-                connection.place = Place::Moving;
-                connection.offered = true;
-                self.on_nic += 1;
-                self.host_effects.push(Effect::ToNic(Work::HandOff(id)));
-                self.config.costs.host_handoff
-            }
-            Decision::NotYet(baton_policy::rules::Wait::Room) | Decision::Never(_) => {
-                connection.offered = true;
-                0
-            }
-            Decision::NotYet(_) => 0,
-        }
     }
 }
