@@ -56,6 +56,8 @@ pub fn correct(costs: &Costs, here: &Measured) -> Costs {
         ..*costs
     };
     corrected.nic_tcp_packet = nic_tcp_packet(&corrected);
+    // The estimates that follow a packet's cost.
+    (corrected.host_bypass, corrected.host_handoff) = (corrected.host_packet / 3, corrected.host_packet * 2);
     corrected
 }
 
