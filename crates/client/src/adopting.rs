@@ -6,7 +6,9 @@ use super::shared::Inner;
 use crate::sys::queue_lengths;
 use baton_consumer::fork::Copied;
 use baton_ipc::message::Request;
+use baton_journal::tuple_of;
 use baton_policy::Reason;
+use baton_wire::addr::Tuple;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
@@ -36,11 +38,40 @@ impl Inner {
         let before = Setting::of_socket(fd.as_fd()).unwrap_or_default();
         self.next_seq += 1;
         let seq = self.next_seq;
-        if let Err(error) = self.say(&Request::Adopt { seq }, vec![lent]) {
+        let held = self.hold_frames(fd.as_fd());
+        let request = match held {
+            Some((tuple, engine)) => Request::AdoptHeld { seq, tuple, engine },
+            None => Request::Adopt { seq },
+        };
+        let held = held.map(|(tuple, _)| tuple);
+        if let Err(error) = self.say(&request, vec![lent]) {
+            self.let_frames_go(held, None);
             return Err(NotAdopted::broken(Some(fd), &error));
         }
-        self.adopting.insert(seq, Adopting { fd: Some(fd), before, outcome: None, waker: None, abandoned: false });
+        let (outcome, waker, abandoned) = (None, None, false);
+        self.adopting.insert(seq, Adopting { fd: Some(fd), before, outcome, waker, abandoned, held });
         Ok(seq)
+    }
+
+    /// Has the engines in this program keep a connection's frames, so that the broker can lead them
+    /// here without asking first. Which of the engines it will be is the broker's choice. Returns
+    /// the connection's addresses and ports, and the number of the last engine; `None` if there is
+    /// no engine, or the service numbers none.
+    fn hold_frames(&mut self, fd: BorrowedFd<'_>) -> Option<(Tuple, u64)> {
+        let last = self.local.iter().map(|local| local.number).max().filter(|number| *number > 0)?;
+        let tuple = tuple_of(fd)?;
+        self.local.iter_mut().for_each(|local| local.runner.hold(tuple));
+        Some((tuple, last))
+    }
+
+    /// Ends that, except in the engine that drives the region to which the connection comes. The
+    /// broker's orders are heard first: one that says the same cannot end a later hold, and one before
+    /// the arrival says which engine drives the region.
+    pub fn let_frames_go(&mut self, held: Option<Tuple>, comes_to: Option<u32>) {
+        let Some(tuple) = held else { return };
+        self.hear_orders();
+        let others = self.local.iter_mut().filter(|local| !comes_to.is_some_and(|region| local.drives(region)));
+        others.for_each(|local| local.runner.unhold(&tuple));
     }
 
     pub fn poll_adopted(&mut self, seq: u64, cx: &Context<'_>) -> Poll<Result<Arrived, NotAdopted>> {

@@ -3,6 +3,7 @@
 use super::setting::Setting;
 use baton_consumer::fork::Copied;
 use baton_policy::Reason;
+use baton_wire::addr::Tuple;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -62,6 +63,8 @@ pub(super) struct Adopting {
     pub waker: Option<Waker>,
     /// The task that waited for it was dropped.
     pub abandoned: bool,
+    /// The engines in this program hold the frames of these addresses and ports for it.
+    pub held: Option<Tuple>,
 }
 
 impl Adopting {

@@ -149,6 +149,13 @@ impl Connection {
         self.at = Location::Coming(Coming { region, unread });
     }
 
+    /// It was not taken in: these bytes came along, or why they could not be had.
+    pub fn decline(&mut self, unread: io::Result<Vec<u8>>) {
+        if let Location::Away(away) = &mut self.at {
+            away.declined = Some(unread);
+        }
+    }
+
     /// The engine has adopted it.
     pub fn enter_engine(&mut self, region: u32, conn: Conn) {
         self.at = Location::Engine(InEngine { region, conn, info: Inquiry::Idle });
@@ -157,7 +164,7 @@ impl Connection {
     /// The engine has released its queue pair, where these bytes were left. The broker has yet to
     /// say where the connection is.
     pub fn part(&mut self, remains: Remains) {
-        self.at = Location::Away(Away { remains: Some(remains) });
+        self.at = Location::Away(Away { remains: Some(remains), ..Away::default() });
     }
 
     /// The kernel has it. Returns the location that it left; `None` if the kernel had it already or

@@ -203,12 +203,17 @@ impl Shared {
 impl Inner {
     /// The broker gives this program an engine. Its configuration is the first message on
     /// `control`.
-    pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>) {
+    pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>, number: u64) {
         // If the engine cannot start, its channel is closed, and the broker sees that.
-        if let Some(local) = control.and_then(LocalEngine::start) {
+        if let Some(local) = control.and_then(|control| LocalEngine::start(control, number)) {
             self.local.push(local);
             shared.attendance.change();
         }
+    }
+
+    /// Hears and carries out what the broker has ordered the engines in this process by now.
+    pub fn hear_orders(&mut self) {
+        self.local.iter_mut().for_each(|local| local.runner.hear());
     }
 
     /// Descriptors of the devices of the engines in this process.

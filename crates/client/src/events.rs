@@ -9,19 +9,18 @@ use super::location::{Away, Coming, InEngine, InKernel, Location};
 use super::region::Region;
 use super::shared::{Inner, Shared, until};
 use crate::heard;
-use baton_consumer::adoption::{Adoption, Brought};
+use baton_consumer::adoption::Adoption;
 use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
 use baton_consumer::memory::SharedMemory;
 use baton_consumer::stream::Stream;
 use baton_ipc::channel::Parcel;
 use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Reply, Request, Sizes};
-use baton_ipc::queues::{read_queues, write_queues};
+use baton_ipc::queues::write_queues;
 use baton_journal::tuple_of;
 use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
-use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -136,10 +135,11 @@ impl Inner {
                     self.regions.insert(region, Region { engine: fds.next(), ..made });
                 }
             }
-            Reply::Bring { seq, id, region, send, unread, shut, window } => {
-                let queues = read_queues(fds.next(), send, unread, shut);
-                self.on_bring(seq, id, region, queues, window);
+            Reply::Bring { incoming } => {
+                let taken = self.take_in(&incoming, fds.next());
+                let _ = self.say(&Request::Brought { id: incoming.id, taken }, Vec::new());
             }
+            Reply::BringToEngine { incoming, order } => self.on_bring_to_engine(&incoming, fds.next(), &order),
             Reply::Stays { seq, id, code, text } => self.on_stays(seq, id, code, text),
             Reply::Prepare { id } => self.on_prepare(id),
             Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
@@ -149,7 +149,8 @@ impl Inner {
                 self.lose_engine_of(shared, region);
                 self.on_dead(region);
             }
-            Reply::Engine {} => self.on_engine(shared, fds.next()),
+            Reply::Engine {} => self.on_engine(shared, fds.next(), 0),
+            Reply::LocalEngine { engine } => self.on_engine(shared, fds.next(), engine),
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. }
@@ -178,35 +179,6 @@ impl Inner {
         }
     }
 
-    fn on_bring(&mut self, seq: u64, id: u64, region: u32, queues: io::Result<Brought>, window: u32) {
-        // Ids are never reused.
-        if let Entry::Vacant(place) = self.connections.entry(id)
-            && let Some(adopting) = self.adopting.get_mut(&seq)
-            && let Some(fd) = adopting.fd.take()
-        {
-            place.insert(Connection::new(fd, seq, std::mem::take(&mut adopting.before)));
-        }
-        let taken = match (self.connections.get_mut(&id), self.regions.get_mut(&region)) {
-            (Some(connection), Some(Region { consumer, .. })) if matches!(connection.location(), Location::Away(_)) => {
-                let adoption = Adoption(id);
-                let taken = queues.and_then(|brought| {
-                    let unread = brought.unread.clone();
-                    consumer.expect(adoption);
-                    consumer.bring(adoption, brought, window).inspect_err(|_| consumer.forget_adoption(adoption))?;
-                    connection.come(region, unread);
-                    Ok(())
-                });
-                taken.is_ok()
-            }
-            // An earlier broker brought it and died before it noted the answer. If the connection is
-            // neither there nor on the way, it has ended, or the memory could not be used.
-            (Some(connection), _) => matches!(connection.location(), Location::Coming(_) | Location::Engine(_)),
-            // The program has closed it since.
-            (None, _) => false,
-        };
-        let _ = self.say(&Request::Brought { id, taken }, Vec::new());
-    }
-
     /// Processes the engine's completions first if the connection is still arriving. The engine may
     /// have announced the adoption in shared memory before the broker sent the present message. If
     /// the adoption were forgotten now, that announcement would be taken for the next adoption and
@@ -224,6 +196,8 @@ impl Inner {
             region.consumer.forget_adoption(Adoption(id));
         }
         let refused = |fd| NotAdopted { fd: Some(fd), code: code.clone(), text: text.clone() };
+        let held = self.adopting.get_mut(&seq).and_then(|adopting| adopting.held.take());
+        self.let_frames_go(held, None);
         if let Some(adopting) = self.adopting.get_mut(&seq) {
             let brought = self.connections.get(&id).is_some_and(|connection| connection.seq == seq);
             let connection = if brought { self.connections.remove(&id) } else { None };
@@ -302,9 +276,15 @@ impl Inner {
                 }
             }
             // If the kernel has the whole connection, it has these bytes too.
-            Some(Location::Away(Away { remains })) => {
+            Some(Location::Away(Away { remains, declined })) => {
                 let remains = remains.filter(|_| !whole);
                 remains.into_iter().for_each(|remains| connection.take_left(remains.beyond(tail_pos)));
+                match declined.filter(|_| !whole && rcv_pos > 0) {
+                    Some(Ok(unread)) => connection.unread.extend(unread),
+                    // Nobody has these bytes any more.
+                    Some(Err(error)) => drop(connection.end(Some(io::Error::new(ErrorKind::ConnectionAborted, error)))),
+                    None => {}
+                }
             }
             // Nothing of it is elsewhere: the kernel had it already, or it has ended.
             Some(Location::Kernel(_) | Location::Ended(_)) | None => {}
@@ -318,6 +298,8 @@ impl Inner {
     }
 
     fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
+        let held = self.adopting.get_mut(&seq).and_then(|adopting| adopting.held.take());
+        self.let_frames_go(held, None);
         let Inner { connections, regions, adopting, .. } = self;
         // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {

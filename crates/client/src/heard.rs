@@ -24,7 +24,7 @@ pub(super) fn tell_of(reply: &Reply, tuple: impl Fn(u64) -> Option<Tuple>) {
         Reply::Dead { region } => tell(Level::Warn, Kind::ENGINE, |event| {
             event.text(format!("the engine of memory {region} has ended; its connections come home"))
         }),
-        Reply::Engine {} => {
+        Reply::Engine {} | Reply::LocalEngine { .. } => {
             tell(Level::Info, Kind::ENGINE, |event| event.text("this program gets an engine of its own"));
         }
         Reply::Refused { text } => tell(Level::Warn, Kind::DENIED, |event| event.text(text)),

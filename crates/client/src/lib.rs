@@ -30,6 +30,7 @@
 
 mod adopting;
 mod adoption;
+mod arriving;
 mod attendance;
 mod batch;
 mod connection;

@@ -14,11 +14,13 @@ pub(super) struct LocalEngine {
     // Declared first, so it is dropped before the descriptors are closed.
     _unshared: [Unshared; 2],
     pub runner: Runner,
+    /// Its number, which is higher than those of all engines before; 0 if the service numbers none.
+    pub number: u64,
 }
 
 impl LocalEngine {
     /// Starts an engine as the first message on the channel says.
-    pub fn start(control: OwnedFd) -> Option<LocalEngine> {
+    pub fn start(control: OwnedFd, number: u64) -> Option<LocalEngine> {
         let control = Channel::new(control);
         let Parcel { bytes, fds } = control.receive().ok()??;
         let Order::Start { device, begin, .. } = Order::from_bytes(&bytes)? else { return None };
@@ -28,7 +30,7 @@ impl LocalEngine {
         let unshared = [Unshared::new(&control), Unshared::new(&tap)];
         let mut runner = Runner::new(control, &begin, &ledger, SteeredPort::lent(tap.by_the_arena(), mtu));
         runner.say(Report::Started {}, Vec::new());
-        Some(LocalEngine { runner, _unshared: unshared })
+        Some(LocalEngine { runner, number, _unshared: unshared })
     }
 
     /// True if this engine drives the region.

@@ -44,6 +44,9 @@ pub(super) struct Away {
     /// Bytes left in a region whose queue pair no longer belongs to this connection. They are kept
     /// until the broker says how many of them the kernel has.
     pub remains: Option<Remains>,
+    /// The bytes to be read of a connection that was not taken in, or why they could not be had.
+    /// The kernel gets them back, unless the broker dies before it hears that.
+    pub declined: Option<io::Result<Vec<u8>>>,
 }
 
 /// A connection that waits for the engine.

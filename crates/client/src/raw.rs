@@ -29,7 +29,7 @@ use baton_consumer::memory::SharedMemory;
 use baton_consumer::qp::{QpEvent, QueuePairs};
 use baton_engine::region::Extent;
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{RawSizes, Reply, Request};
+use baton_ipc::message::{Incoming, RawSizes, Reply, Request};
 use baton_ipc::queues::read_two;
 use baton_ipc::version::{HELLO, agree};
 use baton_policy::Reason;
@@ -337,7 +337,7 @@ impl RawService {
                     self.on_memory(region, file, doorbell, completions);
                 }
             }
-            Reply::Bring { seq, id, region, send, unread, .. } => {
+            Reply::Bring { incoming: Incoming { seq, id, region, send, unread, .. } } => {
                 self.on_bring(seq, id, region, fds.next(), send, unread)
             }
             Reply::Stays { seq, id, code, text } => self.on_stays(seq, id, code, text),
@@ -361,6 +361,8 @@ impl RawService {
             | Reply::Event { .. }
             | Reply::Done { .. }
             | Reply::Engine {}
+            | Reply::LocalEngine { .. }
+            | Reply::BringToEngine { .. }
             | Reply::Info { .. } => {}
         }
     }

@@ -30,6 +30,8 @@
 //! stop or an administrator) gets only a `Home`. A connection that moves to the engine again gets a
 //! `Prepare` first.
 
+mod fields;
+
 use crate::messages;
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::Layout;
@@ -50,6 +52,16 @@ messages! {
         2 Adopt {
             /// Number that the answer repeats.
             seq: u64,
+        },
+        /// As [`Request::Adopt`], from a program whose own engines keep the connection's frames
+        /// already (version 2).
+        21 AdoptHeld {
+            /// Number that the answer repeats.
+            seq: u64,
+            /// Its addresses and ports, as the frames have them.
+            tuple: Tuple,
+            /// The number of the last engine that the program had heard of ([`Reply::LocalEngine`]).
+            engine: u64,
         },
         /// Answers [`Reply::Bring`].
         3 Brought {
@@ -189,22 +201,26 @@ messages! {
         /// Gives the program an engine to drive. The descriptor is its control channel
         /// ([`super::order`]), on which its configuration is waiting.
         15 Engine {},
+        /// As [`Reply::Engine`], with the engine's number, which is higher than those of all before
+        /// (version 2).
+        17 LocalEngine {
+            /// The engine's number.
+            engine: u64,
+        },
+        /// A connection arrives for an engine in the program, which is to adopt it at once
+        /// (version 2). The engine answers: [`Report::Adopted`](crate::order::Report::Adopted) or
+        /// [`Report::NotAdopted`](crate::order::Report::NotAdopted). In both cases the program has
+        /// the bytes that come along.
+        18 BringToEngine {
+            /// The connection, as in [`Reply::Bring`].
+            incoming: Incoming,
+            /// The encoded [`Order::Adopt`](crate::order::Order::Adopt).
+            order: Vec<u8>,
+        },
         /// A connection arrives. If its two queues hold bytes, a memory file holds them.
         3 Bring {
-            /// Number of the [`Request::Adopt`]; 0 if the move began with [`Reply::Prepare`].
-            seq: u64,
-            /// Id of the connection from now on.
-            id: u64,
-            /// Region of the connection.
-            region: u32,
-            /// Number of bytes in its send queue.
-            send: u32,
-            /// Number of bytes in its receive queue.
-            unread: u32,
-            /// This side has shut down sending.
-            shut: bool,
-            /// How many further bytes the peer's window allows it to send.
-            window: u32,
+            /// The connection and what it brings along.
+            incoming: Incoming,
         },
         /// A connection stays where it was, in its previous state.
         4 Stays {
@@ -297,6 +313,25 @@ messages! {
         /// they had just moved.
         14 Restarted {},
     }
+}
+
+/// A connection that arrives at its program, and what it brings along.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Incoming {
+    /// Number of the [`Request::Adopt`]; 0 if the move began with [`Reply::Prepare`].
+    pub seq: u64,
+    /// Id of the connection from now on.
+    pub id: u64,
+    /// Region of the connection.
+    pub region: u32,
+    /// Number of bytes in its send queue.
+    pub send: u32,
+    /// Number of bytes in its receive queue.
+    pub unread: u32,
+    /// This side has shut down sending.
+    pub shut: bool,
+    /// How many further bytes the peer's window allows it to send.
+    pub window: u32,
 }
 
 /// Sizes of a consumer's region, as the broker made it.
@@ -406,72 +441,4 @@ pub struct Entry {
     pub since_ms: u64,
     /// Number of moves so far.
     pub moves: u64,
-}
-
-mod fields {
-    use super::{Entry, RawSizes, Selector, Sizes};
-    use crate::codec::Field;
-
-    impl Field for Sizes {
-        fn put(&self, out: &mut Vec<u8>) {
-            (self.stream_buffer, self.stream_buffers).put(out);
-            (self.large_buffer, self.large_buffers).put(out);
-            self.connections.put(out);
-        }
-        fn take(from: &mut &[u8]) -> Option<Sizes> {
-            let (stream_buffer, stream_buffers) = Field::take(from)?;
-            let (large_buffer, large_buffers) = Field::take(from)?;
-            let connections = Field::take(from)?;
-            Some(Sizes { stream_buffer, stream_buffers, large_buffer, large_buffers, connections })
-        }
-    }
-
-    impl Field for RawSizes {
-        fn put(&self, out: &mut Vec<u8>) {
-            (self.connections, self.queue_depth).put(out);
-            self.data_bytes.put(out);
-        }
-        fn take(from: &mut &[u8]) -> Option<RawSizes> {
-            let (connections, queue_depth) = Field::take(from)?;
-            Some(RawSizes { connections, queue_depth, data_bytes: Field::take(from)? })
-        }
-    }
-
-    impl Field for Selector {
-        fn put(&self, out: &mut Vec<u8>) {
-            match self {
-                Selector::All => out.push(0),
-                Selector::Port(port) => (1u8, *port).put(out),
-                Selector::Tuple(tuple) => (2u8, *tuple).put(out),
-            }
-        }
-        fn take(from: &mut &[u8]) -> Option<Selector> {
-            Some(match u8::take(from)? {
-                0 => Selector::All,
-                1 => Selector::Port(Field::take(from)?),
-                2 => Selector::Tuple(Field::take(from)?),
-                _ => return None,
-            })
-        }
-    }
-
-    impl Field for Entry {
-        fn put(&self, out: &mut Vec<u8>) {
-            (self.id, self.tuple).put(out);
-            self.place.put(out);
-            self.why.put(out);
-            self.interface.put(out);
-            self.program.put(out);
-            (self.bytes, self.rate).put(out);
-            (self.since_ms, self.moves).put(out);
-        }
-        fn take(from: &mut &[u8]) -> Option<Entry> {
-            let (id, tuple) = Field::take(from)?;
-            let (place, why) = Field::take(from)?;
-            let (interface, program) = Field::take(from)?;
-            let (bytes, rate) = Field::take(from)?;
-            let (since_ms, moves) = Field::take(from)?;
-            Some(Entry { id, tuple, place, why, interface, program, bytes, rate, since_ms, moves })
-        }
-    }
 }

@@ -35,6 +35,8 @@ messages! {
             raw: Option<RawSizes>,
             /// The program runs engines itself.
             direct: bool,
+            /// The version of the protocol that it speaks; `None` before its first message.
+            version: Option<u32>,
         },
         /// The ledger of an engine. With its file.
         4 Ledger {

@@ -10,7 +10,10 @@ use crate::message::Request;
 pub const OLDEST: u32 = 1;
 
 /// The newest version that this code speaks.
-pub const NEWEST: u32 = 1;
+///
+/// Version 2 hands a connection to an engine inside the program by three messages instead of seven
+/// ([`Request::AdoptHeld`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)).
+pub const NEWEST: u32 = 2;
 
 /// A program's first message.
 pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };

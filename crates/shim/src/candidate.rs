@@ -8,11 +8,9 @@
 use crate::config::config;
 use crate::os::socket;
 use crate::sharing::Sharing;
-use crate::table::Slot;
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
-use std::sync::atomic::Ordering;
 
 /// The number of requests to send after which a connection that could not move is tried again.
 const RETRY_SENDS: u64 = 64;
@@ -124,12 +122,9 @@ impl Candidate {
         decision
     }
 
-    /// Whether it may move now.
-    pub fn is_ready(&mut self, fd: RawFd, slot: &Slot) -> Ready {
-        if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
-            return Ready::NotYet;
-        }
-        let sends = slot.sends.load(Ordering::Relaxed);
+    /// Whether it may move now, after `sends` requests to send. No call in the kernel may be waiting on
+    /// it.
+    pub fn is_ready(&mut self, fd: RawFd, sends: u64) -> Ready {
         let (_, inode) = self.identity;
         self.shared.retain(|sharing| sharing.lasts() || sharing.took(inode));
         if self.shared.iter().any(|sharing| sharing.took(inode)) {

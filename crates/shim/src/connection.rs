@@ -15,75 +15,19 @@
 
 use crate::account;
 use crate::candidate::{Candidate, Ready};
-use crate::connections;
 use crate::descriptors::duplicate;
 use crate::ended::Ended;
-use crate::epoll;
-use crate::os::socket::{self, Name};
+use crate::membership;
+use crate::os::socket;
 use crate::service;
 use crate::sharing::Sharing;
+use crate::state::{Body, Moved, State};
 use crate::table::{self, Reading, Slot, SlotRef};
 use baton_client::{NotAdopted, Stream};
 use baton_consumer::held::interrupted;
-use baton_policy::rules::{BULK_CALL, Rule};
 use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// The data under a slot's lock.
-#[derive(Default)]
-pub struct Body {
-    pub state: State,
-}
-
-impl Body {
-    /// True for a socket without a connection.
-    fn is_fresh(&self) -> bool {
-        matches!(&self.state, State::Kernel(candidate) if candidate.is_fresh())
-    }
-}
-
-/// The state of a connection.
-#[derive(Default)]
-pub enum State {
-    #[default]
-    Free,
-    Kernel(Candidate),
-    Moved(Moved),
-    Ended(Ended),
-}
-
-/// A connection in an engine of the service.
-pub struct Moved {
-    pub stream: Stream,
-    pub local: Name,
-    pub peer: Name,
-    /// Device and inode of the socket.
-    pub identity: (u64, u64),
-    rule: Rule,
-    /// The number of bytes that large calls moved.
-    bulk: AtomicU64,
-}
-
-impl Moved {
-    /// True if it was reset or closed by both sides: then the kernel would report `ENOTCONN`.
-    pub fn has_ended(&self) -> bool {
-        const CLOSE: u8 = 7;
-        let readiness = self.stream.readiness();
-        let is_closed = || self.stream.tcp_info().map_or(true, |info| info.first() == Some(&CLOSE));
-        readiness.ended && (readiness.failed || is_closed())
-    }
-
-    /// Counts the bytes that a call moved. Returns false if the policy wants the connection home for
-    /// bulk transfer.
-    fn keeps(&self, count: usize) -> bool {
-        if count < BULK_CALL {
-            return true;
-        }
-        let before = self.bulk.fetch_add(count as u64, Ordering::Relaxed);
-        self.rule.keeps(before + count as u64)
-    }
-}
 
 /// A connection that is not in the kernel, with the slot's lock: it does not move while this exists.
 pub struct Held {
@@ -214,11 +158,9 @@ pub fn target_to_send(fd: RawFd) -> CallTarget {
 /// True once the program makes calls that the library cannot see: no connection moves after that.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Brings all connections home and keeps every later one in the kernel, because the program makes
-/// calls that the library cannot see.
-pub fn stop(why: Reason) {
+/// Keeps every later connection in the kernel.
+pub fn stop() {
     STOPPED.store(true, Ordering::Relaxed);
-    connections::bring_home(why);
 }
 
 /// Registers a socket without a connection that the program adds to an epoll set.
@@ -276,28 +218,32 @@ pub fn begin(fd: RawFd, connecting: bool) {
 fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     let Some(mut body) = slot_ref.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
-    match candidate.is_ready(fd, slot_ref.slot) {
+    let slot = slot_ref.slot;
+    if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
+        return;
+    }
+    match candidate.is_ready(fd, slot.sends.load(Ordering::Relaxed)) {
         Ready::Go => {}
         Ready::NotYet => return,
         Ready::Never(why) => return stay(slot_ref, &mut body, why),
     }
-    if let Some(why) = epoll::withdraw(slot_ref.slot) {
+    if let Some(why) = membership::withdraw(slot_ref.slot) {
         return stay(slot_ref, &mut body, why);
     }
     match adopt(fd, candidate) {
         Ok(moved) => {
-            epoll::arrive(slot_ref.slot, &moved.stream);
+            membership::arrive(slot_ref.slot, &moved.stream);
             body.state = State::Moved(moved);
             account::count("moved");
         }
         Err(why) => {
             if candidate.retries_after(why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
-                return epoll::put_back(slot_ref.slot);
+                return membership::put_back(slot_ref.slot);
             }
-            epoll::put_back(slot_ref.slot);
+            membership::put_back(slot_ref.slot);
             if baton_kernel::is_captured(socket::borrow(fd)).unwrap_or(false) {
                 // The service was killed during the handover, and the kernel's connection is gone.
-                epoll::leave(slot_ref.slot);
+                membership::leave(slot_ref.slot);
                 body.state = State::Ended(Ended::default());
                 return account::count("stays lost");
             }
@@ -311,7 +257,7 @@ fn stay(slot_ref: &SlotRef, body: &mut Body, why: Reason) {
     if !body.is_fresh() {
         account::count(&format!("stays {why}"));
     }
-    epoll::leave(slot_ref.slot);
+    membership::leave(slot_ref.slot);
     table::settle(slot_ref, body);
 }
 
@@ -360,8 +306,8 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
             // This is the service's duplicate; the program has its own descriptor of the socket.
             drop(lent);
             account::count(&format!("home {why}"));
-            epoll::put_back(slot_ref.slot);
-            epoll::leave(slot_ref.slot);
+            membership::put_back(slot_ref.slot);
+            membership::leave(slot_ref.slot);
             drop(table::settle(slot_ref, &mut body));
         }
     }
@@ -370,7 +316,7 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
 /// Called when the program closes a descriptor. With the last one its connection ends.
 pub fn close(fd: RawFd) {
     let Some((slot_ref, state)) = table::close(fd) else { return };
-    epoll::leave(slot_ref.slot);
+    membership::leave(slot_ref.slot);
     count_outcome(&state);
     drop(state);
 }
@@ -428,7 +374,7 @@ fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
             };
             drop(lent);
             account::count("home fork");
-            epoll::put_back(slot_ref.slot);
+            membership::put_back(slot_ref.slot);
             let identity = socket::identity(fd).unwrap_or_default();
             let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
             body.state = State::Kernel(Candidate::parked(identity, ports, sends, sharing.clone()));

@@ -1,9 +1,10 @@
 //! Operations on all connections of the program.
 
-use crate::connection::{State, bring_slot_home, count_outcome};
+use crate::connection::{self, bring_slot_home, count_outcome};
 use crate::os::cancel::Deferred;
 use crate::os::socket;
 use crate::sharing;
+use crate::state::State;
 use crate::table::{self, Slot};
 use baton_consumer::held::interrupted;
 use baton_policy::Reason;
@@ -14,6 +15,13 @@ pub fn bring_home(why: Reason) {
     for (slot_ref, _) in table::all() {
         bring_slot_home(&slot_ref, why);
     }
+}
+
+/// Brings all connections home and keeps every later one in the kernel, because the program makes
+/// calls that the library cannot see.
+pub fn stop(why: Reason) {
+    connection::stop();
+    bring_home(why);
 }
 
 /// True while an engine has any connection.

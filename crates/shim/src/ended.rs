@@ -1,6 +1,6 @@
 //! A connection that ended while it was in an engine: the bytes that the program has not read.
 
-use crate::table::locked;
+use crate::locks::locked;
 use baton_client::Stream;
 use std::collections::VecDeque;
 use std::io::Read;

@@ -19,69 +19,32 @@
 //! has arrived or after a write that had found no room finds room. A one-shot entry is disabled
 //! by its report until it is modified.
 
-mod entry;
 mod nested;
 mod wait;
 
-pub use entry::Entry;
-#[cfg(test)]
-pub(crate) use entry::tests;
 pub use nested::{changed as nested_changed, refresh};
 pub(crate) use wait::{KernelWait, wait};
 
-use crate::connection::{Held, State, at, bring_home, held};
-use crate::gather::Gather;
-use crate::notifier::Notifier;
-use crate::os::epoll::{Interest, control, random};
-use crate::os::socket::is_inherited;
-use crate::service::{self, Attendance};
+use crate::connection::{Held, at, bring_home, held};
+use crate::locks::locked;
+use crate::os::epoll::{Interest, control};
+use crate::service;
+use crate::set::{Entry, Set, SlotId};
 use crate::sharing::Sharing;
-use crate::table::{self, Slot, locked};
-use baton_client::{Readiness, Stream};
+use crate::state::State;
+use crate::table::{self, SlotRef};
+use baton_client::Readiness;
 use baton_consumer::held::Counted;
 use baton_ipc::engine::monotonic;
 use baton_policy::Reason;
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLET, EPOLLEXCLUSIVE, c_int};
-use rustix::event::EventfdFlags;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::task::Wake;
 
 static SETS: RwLock<Sets> = RwLock::new(None);
-
-/// An epoll set of the program.
-pub struct Set {
-    fd: RawFd,
-    /// The data of the notifier's and of the devices' events in the kernel's set.
-    pub notifier_data: u64,
-    pub device_data: u64,
-    /// The version of the list of devices that are in it: [`Attendance::changes`].
-    devices: AtomicU64,
-    notifier: Option<Arc<Notifier>>,
-    notifier_is_in: AtomicBool,
-    entries: Mutex<HashMap<(u32, RawFd), Arc<Entry>>>,
-    ready: Mutex<VecDeque<Arc<Entry>>>,
-    gather: Mutex<Gather>,
-    /// The number of threads that are in the kernel's `epoll_wait` or about to enter it.
-    pub sleepers: AtomicU32,
-    /// It is in another set, or polled: the kernel must see when it is ready.
-    nested: AtomicBool,
-    /// It was notified since its entries were checked last.
-    notified: AtomicBool,
-    /// The sets that are in it.
-    inner: Mutex<Vec<nested::Inner>>,
-    /// The other processes that share it.
-    shared: Mutex<Shared>,
-}
-
-/// How long other processes share a set: see [`Set::is_shared`].
-#[derive(Default)]
-struct Shared {
-    for_good: bool,
-    until: Vec<Sharing>,
-}
 
 /// The readiness of a connection, as of the last events from its engine, or `None` if it is in the
 /// kernel.
@@ -105,90 +68,14 @@ fn readiness_of(held: &Held) -> Readiness {
     }
 }
 
+/// Readiness of an entry's connection and how often its writes found no room, or `None` if it is in
+/// the kernel.
+fn look_up(id: SlotId) -> Option<(Readiness, u64)> {
+    let held = held(SlotRef::of(id))?;
+    Some((readiness_of(&held), held.slot().full.load(Ordering::Relaxed)))
+}
+
 impl Set {
-    fn new(fd: RawFd) -> Set {
-        let notifier = Notifier::new(EventfdFlags::NONBLOCK).ok().map(Arc::new);
-        Set {
-            fd,
-            notifier_data: random(),
-            device_data: random(),
-            devices: AtomicU64::new(0),
-            notifier,
-            notifier_is_in: AtomicBool::new(false),
-            entries: Mutex::default(),
-            ready: Mutex::default(),
-            gather: Mutex::default(),
-            sleepers: AtomicU32::new(0),
-            nested: AtomicBool::new(false),
-            notified: AtomicBool::new(false),
-            inner: Mutex::default(),
-            shared: Mutex::default(),
-        }
-    }
-
-    /// True while another process has the set and could wait on it.
-    fn is_shared(&self) -> bool {
-        let mut shared = locked(&self.shared);
-        shared.until.retain(Sharing::lasts);
-        shared.for_good || !shared.until.is_empty()
-    }
-
-    /// Records that a child shares the set from now on: for good, unless it is closed on exec.
-    fn share(&self, sharing: Option<&Sharing>) {
-        let mut shared = locked(&self.shared);
-        shared.until.retain(Sharing::lasts);
-        match sharing {
-            Some(sharing) if !is_inherited(self.fd) => shared.until.push(sharing.clone()),
-            _ => shared.for_good = true,
-        }
-    }
-
-    /// Called when an entry is ready: wakes the threads that sleep in the kernel.
-    fn wake(&self) {
-        let nested = self.nested.load(Ordering::Relaxed);
-        if nested {
-            self.notified.store(true, Ordering::Release);
-        }
-        if nested || self.sleepers.load(Ordering::SeqCst) > 0 {
-            self.notifier.iter().for_each(|notifier| notifier.notify());
-        }
-    }
-
-    pub fn has_ready(&self) -> bool {
-        !locked(&self.ready).is_empty()
-    }
-
-    /// Adds the notifier to the kernel's set.
-    fn prepare(&self) -> Result<(), i32> {
-        if self.notifier_is_in.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let notifier = self.notifier.as_ref().ok_or(libc::ENOMEM)?.as_fd().as_raw_fd();
-        let level = if self.nested.load(Ordering::Relaxed) { 0 } else { EPOLLET as u32 };
-        let interest = Interest { events: libc::EPOLLIN as u32 | level, data: self.notifier_data };
-        match control(self.fd, EPOLL_CTL_ADD, notifier, Some(interest)) {
-            Ok(()) | Err(libc::EEXIST) => {}
-            Err(error) => return Err(error),
-        }
-        self.notifier_is_in.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Prepares the wait that is about to begin to include the devices, if there are any.
-    pub fn attend(&self) -> Option<Attendance> {
-        // Not in a nested set: a readable device would make the outer set look ready.
-        let may = self.notifier_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
-        let attendance = service::attend().filter(|_| may)?;
-        if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
-            let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };
-            // An error means that the device has been closed; it is not needed.
-            for device in service::devices() {
-                let _ = control(self.fd, EPOLL_CTL_ADD, device, Some(interest));
-            }
-        }
-        Some(attendance)
-    }
-
     /// Collects at most `room` events of connections in an engine. Polls the engines first.
     pub fn collect(&self, room: usize) -> Vec<Interest> {
         if locked(&self.entries).is_empty() && !self.has_ready() {
@@ -197,7 +84,7 @@ impl Set {
         // If the program has not read the input of an earlier report, there is no hurry to poll for
         // more.
         let first = locked(&self.ready).front().cloned();
-        if first.is_some_and(|entry| entry.has_input()) {
+        if first.is_some_and(|entry| entry.has_input(look_up)) {
             service::glance()
         } else {
             service::look()
@@ -208,7 +95,7 @@ impl Set {
         let (mut found, mut again) = (Vec::new(), Vec::new());
         while found.len() < room {
             let Some(entry) = batch.pop_front() else { break };
-            if let Some((report, stays)) = entry.take(&mut gather) {
+            if let Some((report, stays)) = entry.take(&mut gather, look_up) {
                 found.push(report);
                 if stays && entry.queue() {
                     again.push(entry);
@@ -236,21 +123,6 @@ impl Set {
     pub fn is_busy(&self) -> bool {
         locked(&self.gather).is_many(monotonic)
     }
-
-    fn enter(&self, entry: Arc<Entry>) {
-        locked(&self.entries).insert((entry.slot_ref.slot.number(), entry.fd), entry);
-    }
-
-    fn push(&self, entry: Arc<Entry>) {
-        locked(&self.ready).push_back(entry);
-        self.wake();
-    }
-
-    fn drop_entry(&self, entry: &Entry) {
-        entry.drop_out();
-        locked(&self.entries).remove(&(entry.slot_ref.slot.number(), entry.fd));
-        locked(&self.ready).retain(|other| !std::ptr::eq(&**other, entry));
-    }
 }
 
 /// The set of a descriptor. A set whose creation the library did not see is known from now on.
@@ -277,8 +149,9 @@ pub fn close(fd: RawFd) {
     if let Some(set) = set.filter(|set| set.fd == fd) {
         let entries: Vec<_> = locked(&set.entries).drain().map(|(_, entry)| entry).collect();
         for entry in entries {
-            locked(&entry.slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
-            if let Some(held) = held(entry.slot_ref)
+            let slot_ref = SlotRef::of(entry.slot);
+            locked(&slot_ref.slot.entries).retain(|other| !Arc::ptr_eq(other, &entry));
+            if let Some(held) = held(slot_ref)
                 && let Some(stream) = held.stream()
             {
                 entry.unwatch(stream);
@@ -347,7 +220,7 @@ pub fn change(set_fd: RawFd, what: c_int, fd: RawFd, interest: Interest) -> Resu
             if !matches!(body.state, State::Kernel(_)) {
                 set.prepare()?;
             }
-            let entry = Entry::new(&set, slot_ref, fd, interest);
+            let entry = Entry::new(&set, slot_ref.id(), fd, interest);
             set.enter(entry.clone());
             locked(&slot_ref.slot.entries).push(entry.clone());
             stream.into_iter().for_each(|stream| entry.watch(stream));
@@ -383,61 +256,6 @@ fn breaks_exclusion(what: c_int, known: Option<&Entry>, events: u32) -> bool {
     }
 }
 
-/// Removes a connection that is about to be handed over from the kernel's sets. Returns the reason
-/// why it must stay, if the removal could not be undone or other processes wait on a set.
-pub fn withdraw(slot: &Slot) -> Option<Reason> {
-    let entries = locked(&slot.entries);
-    // Nothing tells whether the kernel has reported a one-shot entry.
-    if entries.iter().any(|entry| entry.is_one_shot()) {
-        return Some(Reason::EpollOneshot);
-    }
-    if entries.iter().filter_map(|entry| entry.set.upgrade()).any(|set| set.is_shared()) {
-        return Some(Reason::EpollShared);
-    }
-    // The kernel cannot remove an entry whose descriptor is closed.
-    if entries.iter().any(|entry| entry.is_closed()) {
-        return Some(Reason::EpollClosed);
-    }
-    for entry in entries.iter() {
-        if let Some(set) = entry.set.upgrade() {
-            let _ = control(set.fd, EPOLL_CTL_DEL, entry.fd, None);
-        }
-    }
-    None
-}
-
-/// Called after a handover: the library's entries report on the connection from now on.
-pub fn arrive(slot: &Slot, stream: &Stream) {
-    for entry in locked(&slot.entries).iter() {
-        if let Some(set) = entry.set.upgrade() {
-            // An error means that the set has no room; then the connection had none either.
-            let _ = set.prepare();
-            entry.begin_anew();
-            entry.watch(stream);
-            entry.wake_by_ref();
-        }
-    }
-}
-
-/// Adds a connection to the kernel's sets again, except for descriptors that were closed.
-pub fn put_back(slot: &Slot) {
-    for entry in locked(&slot.entries).iter().filter(|entry| !entry.is_closed()) {
-        if let Some(set) = entry.set.upgrade() {
-            let _ = control(set.fd, EPOLL_CTL_ADD, entry.fd, Some(entry.for_kernel()));
-        }
-    }
-}
-
-/// Removes the library's entries for a connection from all sets.
-pub fn leave(slot: &Slot) {
-    let entries = std::mem::take(&mut *locked(&slot.entries));
-    for entry in entries {
-        if let Some(set) = entry.set.upgrade() {
-            set.drop_entry(&entry);
-        }
-    }
-}
-
 /// The lock on all sets during a fork.
 pub struct Frozen(Counted<RwLockWriteGuard<'static, Sets>>);
 
@@ -468,5 +286,64 @@ impl Frozen {
         let before = self.0.replace(fds.into_iter().map(fresh).collect());
         // Do not run destructors, which would take locks.
         std::mem::forget(before);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::bits::{IN, OUT};
+    use crate::ended::Ended;
+
+    /// A set with an entry for a connection that has ended, and so is ready once it is woken. `data` is
+    /// the entry's data.
+    pub(crate) fn set_with_an_ended_one(fd: RawFd, data: u64) -> (Arc<Set>, Arc<Entry>) {
+        // These tests do not use the kernel's set.
+        let set = Arc::new(Set::new(-1));
+        let slot_ref = table::enter(fd, State::Ended(Ended::default()), false).unwrap();
+        let entry = Entry::new(&set, slot_ref.id(), fd, Interest { events: IN, data });
+        set.enter(entry.clone());
+        (set, entry)
+    }
+
+    #[test]
+    fn unread_data_counts_as_input_if_the_program_asks_for_input() {
+        const ENDED: RawFd = 700_004;
+        let _turn = table::tests::TURN.lock().unwrap();
+        let (set, entry) = set_with_an_ended_one(ENDED, 7);
+        assert!(entry.has_input(look_up), "the end of the stream is input");
+        entry.modify(Interest { events: OUT, data: 7 });
+        assert!(!entry.has_input(look_up));
+        entry.modify(Interest { events: IN, data: 7 });
+        drop(table::close(ENDED));
+        assert!(!entry.has_input(look_up), "the descriptor was closed");
+        set.drop_entry(&entry);
+    }
+
+    /// A wake-up can be in progress when the program closes the connection. An entry that stayed on the
+    /// list would make the set look ready for ever.
+    #[test]
+    fn an_entry_that_is_woken_after_its_removal_is_not_reported_and_does_not_stay() {
+        const ENDED: RawFd = 700_001;
+        let _turn = table::tests::TURN.lock().unwrap();
+        let interest = |data| Interest { events: IN, data };
+        let reported = |set: &Set| set.collect(8).into_iter().map(|reported| reported.data).collect::<Vec<_>>();
+        for others in [true, false] {
+            let (set, entry) = set_with_an_ended_one(ENDED, 7);
+            let slot = entry.slot;
+            entry.wake_by_ref();
+            assert_eq!(reported(&set), [7]);
+            set.drop_entry(&entry);
+            // As after a report of an entry that stays on the list.
+            entry.unqueue();
+            entry.wake_by_ref();
+            let other = others.then(|| Entry::new(&set, slot, ENDED, interest(8)));
+            other.iter().for_each(|other| set.enter(other.clone()));
+            other.iter().for_each(|other| other.wake_by_ref());
+            assert!(set.has_ready());
+            assert_eq!(reported(&set), Vec::from_iter(others.then_some(8)));
+            other.iter().for_each(|other| set.drop_entry(other));
+            assert!(!set.has_ready());
+        }
     }
 }

@@ -13,21 +13,18 @@
 //! between two waits. A frame wakes only one of the sleeping threads.
 
 use crate::busy_poll;
-use crate::connection::{Held, at};
 use crate::descriptors::out_of_the_way;
 use crate::os::epoll::{Interest, control, wait_without};
-use crate::os::signals::{self, Handlers, Ran};
-use crate::os::socket;
+use crate::os::signals::{self, Handlers};
 use crate::os::wait::{read_eventfd, wait_readable};
 use crate::service::{self, Attendance};
-use crate::table::{self, SlotRef};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Wake, Waker};
+use std::task::Wake;
 use std::time::{Duration, Instant};
 
 /// The number of forks. A notifier made before the last fork is shared with the parent.
@@ -55,7 +52,7 @@ impl Notifier {
     }
 
     /// Sleeps until it is notified, or until `deadline`, which is `EAGAIN`.
-    fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<(), i32> {
         if let Some(deadline) = deadline {
             let left = deadline.saturating_duration_since(Instant::now());
             if wait_readable(self.as_fd(), Some(left))? == 0 {
@@ -67,7 +64,7 @@ impl Notifier {
 
     /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
     /// The engines then process what arrived.
-    fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
+    pub fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
         let notified = loop {
             let handlers = if deadline.is_none() { signals::handlers(false) } else { Handlers::default() };
             let between = if handlers.interrupting != 0 { handlers.restarting & !signals::mask() } else { 0 };
@@ -224,76 +221,4 @@ fn own() -> Result<Arc<Notifier>, i32> {
     });
     // A destructor of thread-local data may still read.
     of_thread.unwrap_or_else(|_| make())
-}
-
-/// The waits of one call for one stream. The first call of [`StreamWait::wait_on`] sets a watch and
-/// returns, so that the caller tries again; each later one sleeps.
-pub struct StreamWait {
-    fd: RawFd,
-    watch: Option<(SlotRef, u64)>,
-    /// Device and inode of the socket.
-    identity: Option<(u64, u64)>,
-    /// The handlers that the thread had run when the call began.
-    ran: Ran,
-    wait: Option<ThreadWait>,
-    deadline: Option<Option<Instant>>,
-}
-
-impl StreamWait {
-    pub fn new(fd: RawFd) -> StreamWait {
-        StreamWait { fd, watch: None, identity: None, ran: signals::ran(), wait: None, deadline: None }
-    }
-
-    /// Waits for a stream on which a call would block. `timeout` is the socket's option. It may
-    /// return too early.
-    ///
-    /// # Errors
-    /// `EAGAIN` after the time limit, `EINTR` after a handler that interrupts calls, `ENOMEM`.
-    pub fn wait_on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
-        let slot_ref = held.slot_ref;
-        match (&self.watch, &self.wait) {
-            (Some((watched, _)), Some(wait)) if watched.is(&slot_ref) => {
-                drop(held);
-                if signals::ran().interrupting != self.ran.interrupting {
-                    return Err(libc::EINTR);
-                }
-                let limit = || timeout().map(|span| Instant::now() + span);
-                let deadline = *self.deadline.get_or_insert_with(limit);
-                match service::attend() {
-                    Some(attendance) => wait.notifier.wait_or_receive(deadline, attendance),
-                    None => wait.notifier.wait(deadline),
-                }
-            }
-            _ => {
-                let wait = begin()?;
-                let number = held.stream().map(|stream| stream.watch(Waker::from(wait.notifier.clone())));
-                self.watch = number.map(|number| (slot_ref, number));
-                self.identity = held.moved().map(|moved| moved.identity);
-                self.wait = Some(wait);
-                Ok(())
-            }
-        }
-    }
-
-    /// True if the descriptor was closed during the wait. It may name another socket by now, and
-    /// the call must not continue on that one. A connection that came home is still the same
-    /// socket.
-    pub fn descriptor_was_closed(&self) -> bool {
-        let names = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
-        // After `dup2` has forgotten the descriptor, it still names its socket for a moment.
-        let closed = |watched: &SlotRef| watched.has_closed_one() || socket::identity(self.fd) != self.identity;
-        self.watch.as_ref().is_some_and(|(watched, _)| !names(watched) && closed(watched))
-    }
-}
-
-impl Drop for StreamWait {
-    fn drop(&mut self) {
-        if let Some((slot_ref, number)) = &self.watch
-            && let Some(held) = at(self.fd)
-            && held.slot_ref.is(slot_ref)
-            && let Some(stream) = held.stream()
-        {
-            stream.unwatch(*number);
-        }
-    }
 }

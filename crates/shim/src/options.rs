@@ -4,8 +4,8 @@
 //! behaviour of calls, or are hints, are kept on the husk, where they still are when the connection
 //! comes home. Any other option brings the connection home first.
 
-use crate::connection::Moved;
 use crate::os::socket::TCP_INQ;
+use crate::state::Moved;
 use crate::table::Slot;
 use baton_client::Probing;
 use libc::{IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SOL_SOCKET, c_int};

@@ -188,8 +188,8 @@ impl Drop for Watches {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::State;
     use crate::ended::Ended;
+    use crate::state::State;
     use crate::table;
 
     /// Another thread that forks brings connections home.

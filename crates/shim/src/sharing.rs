@@ -8,8 +8,8 @@
 //! sockets that the program inherits, 8 bytes each.
 
 use crate::descriptors::{floor, out_of_the_way};
+use crate::locks::{Locked, locked};
 use crate::os::socket::{identity, is_inherited};
-use crate::table::{Locked, locked};
 use baton_consumer::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};

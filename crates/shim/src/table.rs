@@ -14,12 +14,13 @@
 //! consistent in the child. A slot's lock may be held there by a thread that no longer exists, so a
 //! child never uses a slot from before the fork ([`Frozen::child`]).
 
-use crate::connection::{Body, State};
-use crate::epoll::Entry;
+use crate::locks::{Locked, locked};
+use crate::set::{Entry, SlotId};
+use crate::state::{Body, State};
 use baton_consumer::held::{Counted, interrupted};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Descriptors from this number on are never known.
 const DESCRIPTORS: usize = 1 << 20;
@@ -71,14 +72,6 @@ pub struct SlotRef {
     generation: u64,
 }
 
-/// A lock that a thread does not hold while it sleeps.
-pub type Locked<'a, T> = Counted<MutexGuard<'a, T>>;
-
-pub fn locked<T>(mutex: &Mutex<T>) -> Locked<'_, T> {
-    // A panic does not leave the data inconsistent.
-    Counted::new(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
 /// The locks of a slot for reading and for writing.
 pub type Reading = Counted<RwLockReadGuard<'static, Body>>;
 pub type Writing = Counted<RwLockWriteGuard<'static, Body>>;
@@ -125,6 +118,16 @@ impl Slot {
 }
 
 impl SlotRef {
+    /// Its number and generation.
+    pub fn id(&self) -> SlotId {
+        SlotId { number: self.slot.number(), generation: self.generation }
+    }
+
+    /// The slot of an id that [`SlotRef::id`] gave.
+    pub fn of(id: SlotId) -> SlotRef {
+        SlotRef { slot: slot(id.number), generation: id.generation }
+    }
+
     /// Locks the slot for reading. Returns `None` if it was released since.
     pub fn read(&self) -> Option<Reading> {
         let slot = self.slot;

@@ -2,10 +2,11 @@
 
 use crate::account;
 use crate::busy_poll;
-use crate::connection::{CallTarget, Held, KernelCall, Moved, bring_slot_home, target, target_to_send};
-use crate::notifier::StreamWait;
+use crate::connection::{CallTarget, Held, KernelCall, bring_slot_home, target, target_to_send};
 use crate::os::signals::broken_pipe;
 use crate::os::socket::timeout;
+use crate::state::Moved;
+use crate::stream_wait::StreamWait;
 use baton_consumer::held::interrupted;
 use baton_policy::Reason;
 use libc::{

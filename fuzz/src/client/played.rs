@@ -17,7 +17,7 @@ use baton_consumer::consumer::ConsumerConfig;
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{Completion, EngineRegion, Events, Request as Asked};
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Entry, Reply, Request, Sizes};
+use baton_ipc::message::{Entry, Incoming, Reply, Request, Sizes};
 use baton_ipc::queues::write_queues;
 use baton_ipc::version::NEWEST;
 use baton_port::wait::WaitSet;
@@ -284,7 +284,8 @@ impl World<'_> {
             _ => {}
         }
         let (shut, window, region) = (kind & 1 == 1, script.number() as u32, region.into());
-        let reply = Reply::Bring { seq, id, region, send: said_send, unread: said_unread, shut, window };
+        let incoming = Incoming { seq, id, region, send: said_send, unread: said_unread, shut, window };
+        let reply = Reply::Bring { incoming };
         let fds: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
         say(self.broker, &reply, &fds);
         for engine in &mut self.engines {

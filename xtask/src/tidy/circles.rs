@@ -4,13 +4,9 @@
 //! imports counts for each folder above it. The parent is not part of its folder: its
 //! children may implement methods on a struct that it owns. A name that a module only
 //! passes on counts for the module where it comes from.
-//!
-//! `xtask/tidy.toml` lists the circles that are left, folder by folder. That list may
-//! only shrink.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::rules::{self, Rules};
 use super::tokens::{self, Tests};
 use super::{File, Finding};
 
@@ -24,33 +20,16 @@ type Module = Vec<String>;
 type Folders = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Checks the modules of every crate.
-pub fn check(rules: &Rules, files: &[File], findings: &mut Vec<Finding>) {
-    let mut known: BTreeSet<(&str, &str)> = rules
-        .circles
-        .iter()
-        .flat_map(|circle| circle.modules.iter().map(|module| (circle.folder.as_str(), module.as_str())))
-        .collect();
+pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     for (folder, imports) in folders(files) {
         for circle in circles(&imports) {
-            let new = circle.iter().any(|module| !known.contains(&(folder.as_str(), module)));
-            known.retain(|&(known_folder, module)| known_folder != folder || !circle.contains(module));
-            if new {
-                findings.push(Finding {
-                    path: folder.clone(),
-                    line: 0,
-                    rule: "circle",
-                    message: describe(&imports, &circle),
-                });
-            }
+            findings.push(Finding {
+                path: folder.clone(),
+                line: 0,
+                rule: "circle",
+                message: describe(&imports, &circle),
+            });
         }
-    }
-    for (folder, module) in known {
-        findings.push(Finding {
-            path: rules::PATH.into(),
-            line: 0,
-            rule: "circle",
-            message: format!("{module} in {folder} is part of no circle: remove it"),
-        });
     }
 }
 
@@ -213,19 +192,12 @@ fn shortest(imports: &BTreeMap<String, BTreeSet<String>>, circle: &BTreeSet<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tidy::rules::Circle;
 
-    fn found(known: &[(&str, &[&str])], sources: &[(&str, &str)]) -> Vec<String> {
-        let circle = |&(folder, modules): &(&str, &[&str])| Circle {
-            folder: folder.into(),
-            modules: modules.iter().map(|&module| module.into()).collect(),
-            why: "x".into(),
-        };
-        let rules = Rules { circles: known.iter().map(circle).collect(), ..Rules::default() };
+    fn found(sources: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<File> =
             sources.iter().map(|&(path, text)| File { path: format!("c/src/{path}"), text: text.into() }).collect();
         let mut findings = Vec::new();
-        check(&rules, &files, &mut findings);
+        check(&files, &mut findings);
         findings.into_iter().map(|f| format!("{}: {}", f.path, f.message)).collect()
     }
 
@@ -234,49 +206,38 @@ mod tests {
     #[test]
     fn modules_that_import_each_other_are_found() {
         let two = [("a.rs", "use crate::b::B;"), ("b.rs", "fn f(_: super::a::A) {}")];
-        assert_eq!(found(&[], &two), ["c/src: modules import each other: a -> b -> a"]);
+        assert_eq!(found(&two), ["c/src: modules import each other: a -> b -> a"]);
         let chain = [("a.rs", "use crate::b;"), ("b.rs", "use crate::{d, c};"), ("d.rs", ""), ("c.rs", "")];
-        assert_eq!(found(&[], &chain), NONE);
+        assert_eq!(found(&chain), NONE);
         let ring = [chain[0], chain[1], ("c.rs", "use crate::{d, a};"), ("d.rs", "")];
-        assert_eq!(found(&[], &ring), ["c/src: modules import each other: a -> b -> c -> a"]);
+        assert_eq!(found(&ring), ["c/src: modules import each other: a -> b -> c -> a"]);
     }
 
     #[test]
     fn what_lies_deep_counts_for_the_folders_above() {
         let deep = [("a/x.rs", "use crate::b::y::Y;"), ("a.rs", ""), ("b/y.rs", "use crate::a::A;"), ("b/mod.rs", "")];
-        assert_eq!(found(&[], &deep), ["c/src: modules import each other: a -> b -> a"]);
+        assert_eq!(found(&deep), ["c/src: modules import each other: a -> b -> a"]);
         let inside = [("a/mod.rs", ""), ("a/x.rs", "use super::y::Y;"), ("a/y.rs", "use super::x::X;")];
-        assert_eq!(found(&[], &inside), ["c/src/a: modules import each other: x -> y -> x"]);
+        assert_eq!(found(&inside), ["c/src/a: modules import each other: x -> y -> x"]);
     }
 
     #[test]
     fn a_parent_and_its_children_may_import_each_other() {
         let family = [("a.rs", "mod x; use x::X; pub struct A;"), ("a/x.rs", "use super::A; pub struct X;")];
-        assert_eq!(found(&[], &family), NONE);
-        assert_eq!(found(&[], &[("lib.rs", "use a::A;"), ("a.rs", "use crate::L;")]), NONE);
+        assert_eq!(found(&family), NONE);
+        assert_eq!(found(&[("lib.rs", "use a::A;"), ("a.rs", "use crate::L;")]), NONE);
     }
 
     #[test]
     fn a_name_that_is_passed_on_counts_where_it_comes_from() {
         let passed = [("lib.rs", "pub use b::B as C;"), ("a.rs", "use crate::C;"), ("b.rs", "use crate::a::A;")];
-        assert_eq!(found(&[], &passed), ["c/src: modules import each other: a -> b -> a"]);
+        assert_eq!(found(&passed), ["c/src: modules import each other: a -> b -> a"]);
     }
 
     #[test]
     fn tests_may_import_what_they_like() {
         let source = "#[cfg(test)] mod tests { use crate::b::B; }";
-        assert_eq!(found(&[], &[("a.rs", source), ("b.rs", "use crate::a::A;")]), NONE);
-        assert_eq!(found(&[], &[("a/tests.rs", "use crate::b::B;"), ("b.rs", "use crate::a;"), ("a.rs", "")]), NONE);
-    }
-
-    #[test]
-    fn known_circles_are_left_alone_and_may_only_shrink() {
-        let two = [("a.rs", "use crate::b::B;"), ("b.rs", "use crate::a::A;"), ("c.rs", "")];
-        assert_eq!(found(&[("c/src", &["a", "b"])], &two), NONE);
-        assert_eq!(found(&[("c/src", &["a"])], &two).len(), 1);
-        assert_eq!(
-            found(&[("c/src", &["a", "b", "c"])], &two),
-            ["xtask/tidy.toml: c in c/src is part of no circle: remove it"]
-        );
+        assert_eq!(found(&[("a.rs", source), ("b.rs", "use crate::a::A;")]), NONE);
+        assert_eq!(found(&[("a/tests.rs", "use crate::b::B;"), ("b.rs", "use crate::a;"), ("a.rs", "")]), NONE);
     }
 }

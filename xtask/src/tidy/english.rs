@@ -293,8 +293,8 @@ mod tests {
 
     #[test]
     fn writing_lowers_numbers_and_nothing_else() {
-        let text = "a = 9\n[english]\n# x\nport = 5\nsim = 3\nwire = 1\n\n[[circle]]\nport = 9\n";
+        let text = "a = 9\n[english]\n# x\nport = 5\nsim = 3\nwire = 1\n\n[[exception]]\nport = 9\n";
         let left = |name: &str| [("port", 7), ("sim", 2)].into_iter().find(|(n, _)| *n == name).map_or(0, |(_, n)| n);
-        assert_eq!(lowered(text, left), "a = 9\n[english]\n# x\nport = 5\nsim = 2\n\n[[circle]]\nport = 9\n");
+        assert_eq!(lowered(text, left), "a = 9\n[english]\n# x\nport = 5\nsim = 2\n\n[[exception]]\nport = 9\n");
     }
 }

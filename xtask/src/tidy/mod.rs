@@ -98,7 +98,7 @@ pub fn check() -> Result<usize> {
     }
     names::check(&rules, &metadata, &mut findings);
     used::check(&metadata, &files, &mut findings);
-    circles::check(&rules, &files, &mut findings);
+    circles::check(&files, &mut findings);
     citations::check(&files, &mut findings);
     growing::check(&files, &mut findings);
     english::check(&rules, &files, &mut findings);

@@ -27,9 +27,6 @@ pub struct Rules {
     /// Turns of phrase that are left in a crate's comments; see `english`.
     #[serde(default)]
     pub english: BTreeMap<String, usize>,
-    /// Circles of modules that are left.
-    #[serde(rename = "circle", default)]
-    pub circles: Vec<Circle>,
     /// Files that a rule does not hold for.
     #[serde(rename = "exception", default)]
     pub exceptions: Vec<Exception>,
@@ -48,19 +45,6 @@ pub struct Dependency {
     #[serde(default)]
     pub tests: Vec<String>,
     /// Why it is worth it.
-    pub why: String,
-}
-
-/// Modules of one folder that import each other, and are known to.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Circle {
-    /// The folder, from the top of the workspace.
-    pub folder: String,
-    /// The modules, by name.
-    pub modules: Vec<String>,
-    /// Why they still do; for people.
-    #[allow(dead_code, reason = "required of whoever writes the file, read by people")]
     pub why: String,
 }
 

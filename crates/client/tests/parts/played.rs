@@ -3,7 +3,7 @@
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{EngineRegion, Layout};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{Reply, Request, Sizes};
+use baton_ipc::message::{Incoming, Reply, Request, Sizes};
 use baton_ipc::queues::write_queues;
 use baton_ipc::version::NEWEST;
 use rustix::event::{EventfdFlags, eventfd};
@@ -68,7 +68,7 @@ impl Played {
     pub fn bring_with(&self, seq: u64, id: u64, unread: &[u8]) -> bool {
         let file = write_queues(&[], unread).unwrap();
         let unread = unread.len() as u32;
-        let reply = Reply::Bring { seq, id, region: 1, send: 0, unread, shut: false, window: 0 };
+        let reply = Reply::Bring { incoming: Incoming { seq, id, region: 1, send: 0, unread, shut: false, window: 0 } };
         self.say_with(reply, file.into_iter().collect());
         let Request::Brought { taken, .. } = self.hear() else { panic!("expected Brought") };
         taken

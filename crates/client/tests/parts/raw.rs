@@ -4,7 +4,7 @@ use crate::played::{Played, play_at};
 use baton_client::raw::{Landing, Place, RawEvent, RawService};
 use baton_consumer::qp::QpEvent;
 use baton_engine::region::{Completion, EngineRegion, Events, Extent, Request as EngineRequest};
-use baton_ipc::message::{RawSizes, Reply, Request, Sizes};
+use baton_ipc::message::{Incoming, RawSizes, Reply, Request, Sizes};
 use baton_testkit::wait_for;
 use std::os::unix::net::UnixStream;
 
@@ -27,7 +27,8 @@ fn moved(service: &mut RawService, broker: &Played) -> (EngineRegion, Place) {
     let seq = service.adopt(ours.into()).unwrap();
     assert_eq!(broker.hear(), Request::Adopt { seq });
     let (engine, _completions) = broker.make_region(Sizes::of_raw(SIZES), SIZES.layout());
-    broker.say(Reply::Bring { seq, id: 7, region: 1, send: 0, unread: 0, shut: false, window: 0 });
+    broker
+        .say(Reply::Bring { incoming: Incoming { seq, id: 7, region: 1, send: 0, unread: 0, shut: false, window: 0 } });
     next(service, "the connection", |event| matches!(event, RawEvent::Coming { id: 7, .. }).then_some(()));
     let nothing = (Extent::default(), 0);
     service.take_in(7, Landing { unread: nothing, unsent: nothing }).unwrap();

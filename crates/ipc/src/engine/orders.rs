@@ -37,6 +37,26 @@ impl Runner {
         }
     }
 
+    /// Keeps the frames of a connection that the broker is about to be asked for.
+    pub fn hold(&mut self, tuple: Tuple) {
+        self.engine.streamer().hold(tuple);
+    }
+
+    /// Stops keeping the frames of a connection that does not come to this engine.
+    pub fn unhold(&mut self, tuple: &Tuple) {
+        self.engine.streamer().unhold(tuple);
+    }
+
+    /// Adopts a connection that came with its order ([`Reply::BringToEngine`]). The broker's orders
+    /// before it have to be heard first.
+    ///
+    /// [`Reply::BringToEngine`]: crate::message::Reply::BringToEngine
+    pub fn adopt_brought(&mut self, order: &[u8]) {
+        if let Some(order @ Order::Adopt { .. }) = Order::from_bytes(order) {
+            self.carry_out(order, Vec::new());
+        }
+    }
+
     pub(super) fn carry_out(&mut self, order: Order, fds: Vec<OwnedFd>) {
         let now = self.now();
         match order {

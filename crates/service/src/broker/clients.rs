@@ -4,7 +4,7 @@
 use super::admin::Asker;
 use super::departure::Departure;
 use super::discard::Room;
-use super::engine_slot::EngineSlot;
+use super::engine_slot::{EngineSlot, Held};
 use super::state::{Goal, State};
 use super::stay_reason::StayReason;
 use super::{Broker, Config};
@@ -39,8 +39,8 @@ pub(super) struct Client {
     pub channel: Channel,
     pub pid: u32,
     pub uid: u32,
-    /// It has sent its Hello.
-    greeted: bool,
+    /// The version of the protocol that it speaks; `None` before its Hello.
+    pub version: Option<u32>,
     /// The number of its connections.
     pub connections: usize,
     /// The last adoption that a predecessor began. Its request may still be in the socket.
@@ -102,12 +102,22 @@ fn parent(pid: u32) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// The socket that an adoption has to carry.
+fn the_socket(fd: Option<OwnedFd>) -> Result<OwnedFd, String> {
+    fd.ok_or_else(|| "an adoption must carry the socket's descriptor".into())
+}
+
 impl Client {
+    /// True if it takes a connection and has its engine adopt it by one message.
+    pub fn adopts_at_once(&self) -> bool {
+        self.version.is_some_and(|version| version >= 2)
+    }
+
     /// A program at the other end of `socket`.
-    pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, greeted: bool) -> io::Result<Client> {
+    pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
         let (connections, told) = (0, false);
-        Ok(Client { channel, pid, uid, greeted, connections, heard: None, raw: None, direct: false, told, socket })
+        Ok(Client { channel, pid, uid, version, connections, heard: None, raw: None, direct: false, told, socket })
     }
 
     /// The layout of its region in an engine.
@@ -126,7 +136,8 @@ impl Client {
 
     /// Its record for the guardian.
     fn record(&self, client: u32) -> Record {
-        Record::Client { client, pid: self.pid, uid: self.uid, raw: self.raw, direct: self.direct }
+        let Client { pid, uid, raw, direct, version, .. } = *self;
+        Record::Client { client, pid, uid, raw, direct, version }
     }
 }
 
@@ -143,7 +154,7 @@ impl Broker {
                 "the service has reached its limit of programs".to_owned()
             } else {
                 let socket = Arc::new(socket);
-                let program = match Client::new(socket.clone(), pid, uid, false) {
+                let program = match Client::new(socket.clone(), pid, uid, None) {
                     Ok(program) => program,
                     Err(error) => {
                         self.log_failed("taking a program in", Err::<(), _>(error));
@@ -237,26 +248,27 @@ impl Broker {
         fds: &mut impl Iterator<Item = OwnedFd>,
     ) -> Result<(), String> {
         self.log_heard(client, &request);
-        let greeted = self.clients.get(&client).is_some_and(|program| program.greeted);
+        let greeted = self.clients.get(&client).is_some_and(|program| program.version.is_some());
         match request {
             Request::Hello { oldest, newest } => {
                 let version = agree(oldest, newest).ok_or_else(|| {
                     format!("protocol versions {oldest} to {newest} are not supported; this service speaks {OLDEST} to {NEWEST}")
                 })?;
                 if let Some(program) = self.clients.get_mut(&client) {
-                    program.greeted = true;
+                    program.version = Some(version);
                 }
-                self.tell_client(client, &Reply::Welcome { version }, Vec::new());
+                self.welcome(client);
             }
             _ if !greeted => return Err("the first message must be Hello".into()),
-            Request::Adopt { seq } if self.heard_before(client, seq) => {}
-            Request::Adopt { seq } => match fds.next() {
-                Some(fd) => self.adopt(client, seq, fd),
-                None => return Err("an adoption must carry the socket's descriptor".into()),
-            },
+            Request::Adopt { seq } | Request::AdoptHeld { seq, .. } if self.heard_before(client, seq) => {}
+            Request::Adopt { seq } => self.adopt(client, seq, the_socket(fds.next())?, None),
+            Request::AdoptHeld { seq, tuple, engine } => {
+                self.adopt(client, seq, the_socket(fds.next())?, Some(Held { tuple, engine }))
+            }
             Request::Brought { id, taken } if self.is_at(client, id, |state| matches!(state, State::Bringing(_))) => {
                 self.on_brought(id, taken)
             }
+            Request::Brought { id, taken: false } if self.is_starting_in(client, id) => self.on_brought(id, false),
             Request::Ready { id, free } if self.is_at(client, id, |state| matches!(state, State::Preparing(_))) => {
                 self.on_ready(id, free)
             }
@@ -339,8 +351,7 @@ impl Broker {
             return Err("a program must choose its memory before its first adoption".into());
         }
         program.raw = Some(sizes);
-        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
-        self.tell_client(client, &Reply::Welcome { version: NEWEST }, Vec::new());
+        self.welcome(client);
         Ok(())
     }
 
@@ -348,8 +359,22 @@ impl Broker {
     fn make_direct(&mut self, client: u32) {
         let Some(program) = self.clients.get_mut(&client) else { return };
         program.direct = true;
+        self.welcome(client);
+    }
+
+    /// Records a program's choices, and confirms them.
+    fn welcome(&mut self, client: u32) {
+        let Some(program) = self.clients.get(&client) else { return };
+        let Some(version) = program.version else { return };
         self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
-        self.tell_client(client, &Reply::Welcome { version: NEWEST }, Vec::new());
+        self.tell_client(client, &Reply::Welcome { version }, Vec::new());
+    }
+
+    /// True if an engine inside the program is to adopt the connection.
+    fn is_starting_in(&self, client: u32, id: u64) -> bool {
+        let slot = self.connections.get(id).and_then(|connection| self.slots.get(connection.slot));
+        self.is_at(client, id, |state| matches!(state, State::Starting(_)))
+            && slot.is_some_and(|slot| slot.is_of(client))
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {

@@ -97,8 +97,11 @@ impl Broker {
         let tuning = EngineTuning { connections: slot.ledger.ledger().len(), ..config.tuning };
         let start = EngineStart { tuning, base: *base, run_as: None, link, xdp: None };
         slot.send_start(&mut channel, tap, &start).map_err(failed)?;
-        program.channel.send(Reply::Engine {}.to_bytes(), vec![theirs]).map_err(failed)?;
-        slot.engine = Some(Process::in_program(channel, link.mtu));
+        // The clock goes on after this broker, so a successor's numbers are higher.
+        let engine = if program.adopts_at_once() { baton_ipc::engine::monotonic() } else { 0 };
+        let reply = if engine == 0 { Reply::Engine {} } else { Reply::LocalEngine { engine } };
+        program.channel.send(reply.to_bytes(), vec![theirs]).map_err(failed)?;
+        slot.engine = Some(Process::in_program(channel, link.mtu, engine));
         drop::<SteeredPort>(port);
         Ok(())
     }

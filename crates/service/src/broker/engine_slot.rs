@@ -19,6 +19,7 @@ use baton_kernel::hops::Link;
 use baton_kernel::kernel_side::KernelSide;
 use baton_kernel::steer;
 use baton_port::{SteeredPort, Tap};
+use baton_wire::addr::Tuple;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
@@ -70,6 +71,9 @@ pub(super) struct Process {
     /// The exit status of an engine that this broker started, once the engine has ended.
     pub status: Option<ExitStatus>,
     born: Instant,
+    /// The number by which the program that contains the engine knows it, which is higher than those of
+    /// all engines before; 0 if the program numbers none.
+    pub given: u64,
     /// The programs' memory, by the program's number.
     pub consumers: BTreeMap<u32, Memory>,
 }
@@ -89,13 +93,14 @@ impl Process {
             hung_up: false,
             status: None,
             born: Instant::now(),
+            given: 0,
             consumers,
         }
     }
 
     /// An engine inside a program.
-    pub fn in_program(channel: Channel, mtu: u32) -> Process {
-        Process { channel: Some(channel), mtu, ..Process::inherited(None) }
+    pub fn in_program(channel: Channel, mtu: u32, given: u64) -> Process {
+        Process { channel: Some(channel), mtu, given, ..Process::inherited(None) }
     }
 
     /// The process id, if this broker started the process.
@@ -305,6 +310,23 @@ impl EngineSlot {
     /// A program's memory in this engine.
     pub fn memory(&self, client: u32) -> Option<&Memory> {
         self.engine.as_ref()?.consumers.get(&client)
+    }
+}
+
+/// A program's word that its engines hold a connection's frames.
+pub(super) struct Held {
+    /// The connection's addresses and ports.
+    pub tuple: Tuple,
+    /// The number of the last engine that it had heard of.
+    pub engine: u64,
+}
+
+impl Held {
+    /// True if the engine of this slot was among them and gets the frames that are led to it, and if
+    /// those that it holds are the frames of `tuple`.
+    pub fn covers(&self, slot: &EngineSlot, tuple: &Tuple) -> bool {
+        let knew = |engine: &Process| engine.started && (1..=self.engine).contains(&engine.given);
+        self.tuple == *tuple && slot.engine.as_ref().is_some_and(knew)
     }
 }
 

@@ -1,14 +1,15 @@
 //! From the kernel to the engine.
 
 use super::Broker;
+use super::clients::Client;
 use super::connection::Connection;
-use super::engine_slot::Process;
+use super::engine_slot::{Held, Process};
 use super::rules::RULES_CHANGED;
 use super::state::{Arrival, Bringing, Goal, Holding, InKernel, Recall, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::stranded::no_route;
 use super::transfer::{Direction, HandedOff, Landed, Terms, is_unsettled, without_route};
-use baton_ipc::message::Reply;
+use baton_ipc::message::{Incoming, Reply};
 use baton_ipc::order::Order;
 use baton_ipc::record;
 use baton_kernel::Captured;
@@ -46,8 +47,8 @@ fn adoption_order(id: u64, starting: &Starting, plan: &Plan) -> Order {
 }
 
 impl Broker {
-    /// A program asks to hand its socket over.
-    pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd) {
+    /// A program asks to hand its socket over, whose frames its own engines may hold already.
+    pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd, held: Option<Held>) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd, None));
         let chosen = planned.and_then(|planned| self.choose(&fd, planned.1).map(|()| planned));
         let (plan, slot) = match chosen {
@@ -69,8 +70,9 @@ impl Broker {
         let id = self.next_connection;
         let mut connection = Connection::new(id, client, who, Arc::new(fd), plan, slot);
         connection.adoption = Some(seq);
+        let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
         self.connections.insert(connection);
-        self.hold(id);
+        if is_held { self.begin_held(id) } else { self.hold(id) }
     }
 
     /// Checks whether this program may hand this socket over.
@@ -159,11 +161,23 @@ impl Broker {
 
     /// Asks the engine to hold the frames of a connection in the kernel.
     fn hold(&mut self, id: u64) {
-        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
-        connection.enter(State::Holding(Holding { kernel, since: None, recall: None }));
+        let Some(connection) = self.enter_holding(id) else { return };
         let (slot, order) = (connection.slot, Order::Hold { id, tuple: connection.tuple() });
-        self.note(id);
         self.slots[slot].tell(&order, Vec::new());
+    }
+
+    /// The engine holds the frames of a connection in the kernel already.
+    fn begin_held(&mut self, id: u64) {
+        if self.enter_holding(id).is_some() {
+            self.capture(id);
+        }
+    }
+
+    fn enter_holding(&mut self, id: u64) -> Option<&Connection> {
+        let (connection, kernel) = self.connections.take(id, State::in_kernel)?;
+        connection.enter(State::Holding(Holding { kernel, since: None, recall: None }));
+        self.note(id);
+        self.connections.known(id)
     }
 
     /// The engine holds the connection's frames. Captures the connection, as soon as the kernel has
@@ -215,7 +229,7 @@ impl Broker {
     pub(super) fn bring(&mut self, id: u64, bringing: Bringing, file: Option<Arc<OwnedFd>>) {
         let Some(connection) = self.connections.known_mut(id) else { return };
         let captured = &bringing.captured;
-        let reply = Reply::Bring {
+        let incoming = Incoming {
             seq: connection.seq(),
             id,
             region: bringing.region,
@@ -224,11 +238,28 @@ impl Broker {
             shut: captured.protocol.has_our_fin(),
             window: captured.protocol.rcv_wnd(),
         };
-        let client = connection.client;
-        connection.enter(State::Bringing(bringing));
-        match file.map(|file| file.try_clone()).transpose() {
-            Ok(file) => self.tell_client(client, &reply, file.into_iter().collect()),
-            Err(error) => self.undo_bringing(id, StayReason::new(Reason::Failed, error.to_string())),
+        let (client, plan, slot) = (connection.client, connection.plan, &self.slots[connection.slot]);
+        let at_once = self.clients.get(&client).is_some_and(Client::adopts_at_once)
+            && slot.is_of(client)
+            && slot.memory(client).is_some_and(|memory| memory.region == bringing.region);
+        let files: Vec<OwnedFd> = match file.map(|file| file.try_clone()).transpose() {
+            Ok(file) => file.into_iter().collect(),
+            Err(error) => {
+                connection.enter(State::Bringing(bringing));
+                return self.undo_bringing(id, StayReason::new(Reason::Failed, error.to_string()));
+            }
+        };
+        if at_once {
+            // The program answers once its engine has the connection, so the ledger may have it from
+            // here on.
+            let starting = bringing.start();
+            let order = adoption_order(id, &starting, &plan).to_bytes();
+            connection.enter(State::Starting(starting));
+            self.note(id);
+            self.tell_client(client, &Reply::BringToEngine { incoming, order }, files);
+        } else {
+            connection.enter(State::Bringing(bringing));
+            self.tell_client(client, &Reply::Bring { incoming }, files);
         }
     }
 
@@ -306,8 +337,8 @@ impl Broker {
 
     /// Gives a connection back whole that its program has not taken in.
     pub(super) fn undo_bringing(&mut self, id: u64, why: StayReason) {
-        let Some((_, bringing)) = self.connections.take(id, State::bringing) else { return };
-        let (captured, kernel) = bringing.undo();
+        let Some((_, starting)) = self.connections.take(id, State::arriving) else { return };
+        let (captured, kernel) = starting.undo();
         self.undo(id, captured, kernel, why);
     }
 

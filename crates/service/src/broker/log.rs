@@ -178,8 +178,14 @@ impl Broker {
     /// A program begins to use the service. Programs that only ask for lists are not events,
     /// because `baton ps` would fill the ring.
     fn log_connected(&mut self, client: u32, request: &Request) {
-        let uses =
-            matches!(request, Request::Adopt { .. } | Request::Raw { .. } | Request::Direct {} | Request::Join { .. });
+        let uses = matches!(
+            request,
+            Request::Adopt { .. }
+                | Request::AdoptHeld { .. }
+                | Request::Raw { .. }
+                | Request::Direct {}
+                | Request::Join { .. }
+        );
         let Some(program) = self.clients.get_mut(&client).filter(|program| uses && !program.told) else { return };
         program.told = true;
         let pid = program.pid;

@@ -117,7 +117,7 @@ impl RecoveredState {
                 None => State::Between,
             },
             Phase::Brought => match (self.captured(id, head.clone()), head) {
-                (Some(captured), _) => State::Starting(Starting { captured, region: NO_REGION, recall }),
+                (Some(captured), _) => State::Starting(Starting { captured, region: NO_REGION, home: None, recall }),
                 // The ledger may have it nevertheless.
                 (None, Some(head)) => State::Engine(InEngine { head, place, unsettled: None }),
                 (None, None) => State::Between,
@@ -158,8 +158,8 @@ impl Broker {
         let mut connections = Vec::new();
         for (record, fds) in &recovered.rest {
             match (record, &fds[..]) {
-                (Record::Client { client, pid, uid, raw, direct }, [channel]) => {
-                    let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, true) else { continue };
+                (Record::Client { client, pid, uid, raw, direct, version }, [channel]) => {
+                    let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, *version) else { continue };
                     (program.raw, program.direct, program.told) = (*raw, *direct, true);
                     self.take_up_client(*client, program, recovered.short >= SHORT_LIVED);
                 }

@@ -72,6 +72,8 @@ pub(super) struct Starting {
     pub captured: Box<Captured>,
     /// The region to which it was brought.
     pub region: u32,
+    /// The message with which the connection last came home.
+    pub home: Option<Home>,
     /// Where it is to go once it has arrived in the engine.
     pub recall: Option<Recall>,
 }
@@ -171,19 +173,19 @@ impl Holding {
 }
 
 impl Bringing {
+    /// The engine is asked to adopt it.
+    pub fn start(self) -> Starting {
+        Starting { captured: self.captured, region: self.region, home: self.home, recall: self.recall }
+    }
+}
+
+impl Starting {
     /// The move is undone: the kernel is to have the connection again.
     pub fn undo(self) -> (Captured, InKernel) {
         let head = Some(Box::new(baton_bridge::without_queues(&self.captured)));
         (*self.captured, InKernel { head, home: self.home })
     }
 
-    /// The program has taken in the bytes.
-    pub fn start(self) -> Starting {
-        Starting { captured: self.captured, region: self.region, recall: self.recall }
-    }
-}
-
-impl Starting {
     /// The connection in the engine, which has adopted it as `conn` of its ledger.
     pub fn adopted(self, conn: Option<u32>) -> InEngine {
         let head = Box::new(baton_bridge::without_queues(&self.captured));
@@ -233,6 +235,14 @@ impl State {
 
     pub fn starting(self) -> Picked<Starting> {
         if let State::Starting(starting) = self { Ok(starting) } else { Err(self) }
+    }
+
+    /// On its way to the engine, which does not have it.
+    pub fn arriving(self) -> Picked<Starting> {
+        match self {
+            State::Bringing(bringing) => Ok(bringing.start()),
+            other => other.starting(),
+        }
     }
 
     pub fn leaving(self) -> Picked<Leaving> {

@@ -4,7 +4,7 @@ use crate::common::kernels::wait_for;
 use crate::common::{At, World};
 use baton_client::Place;
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::message::{Incoming, Reply, Request, Selector};
 use baton_ipc::version::HELLO;
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -42,7 +42,7 @@ impl Hostile {
             match self.channel.receive() {
                 Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
                     Some(Reply::Region { .. }) => self.memory = parcel.fds,
-                    Some(Reply::Bring { id, .. }) => {
+                    Some(Reply::Bring { incoming: Incoming { id, .. } }) => {
                         return self.say(&Request::Brought { id, taken: true }, Vec::new());
                     }
                     Some(Reply::Welcome { .. }) => {}

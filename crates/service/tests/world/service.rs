@@ -4,7 +4,7 @@ use crate::common::kernels::{LONG, Ramp, wait_for};
 use crate::common::{At, Line, World};
 use baton_client::{Place, Service};
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::message::{Incoming, Reply, Request, Selector};
 use baton_ipc::version::{HELLO, NEWEST};
 use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root};
@@ -322,7 +322,7 @@ fn brought(channel: &mut Channel, socket: std::os::fd::OwnedFd) -> u64 {
     loop {
         assert!(begun.elapsed() < Duration::from_secs(10), "the connection is not brought");
         match channel.receive().map(|parcel| Reply::from_bytes(&parcel.expect("the service answers").bytes)) {
-            Ok(Some(Reply::Bring { id, .. })) => return id,
+            Ok(Some(Reply::Bring { incoming: Incoming { id, .. } })) => return id,
             Ok(Some(Reply::Stays { code, .. })) if code == "no-engine" => {
                 std::thread::sleep(Duration::from_millis(20));
                 ask(channel);

@@ -4,7 +4,7 @@ use crate::common::kernels::wait_for;
 use crate::common::{Line, World};
 use baton_client::{Place, Service};
 use baton_ipc::channel::{Channel, Parcel};
-use baton_ipc::message::{Reply, Request, Selector};
+use baton_ipc::message::{Incoming, Reply, Request, Selector};
 use baton_ipc::queues::write_queues;
 use baton_ipc::version::HELLO;
 use baton_testkit::{need_program, need_root};
@@ -145,7 +145,7 @@ fn hand_over(channel: &mut Channel, socket: OwnedFd) -> u64 {
     say(channel, &Request::Adopt { seq: 7 }, vec![socket]);
     loop {
         match next(channel) {
-            Some((Reply::Bring { id, .. }, _)) => {
+            Some((Reply::Bring { incoming: Incoming { id, .. } }, _)) => {
                 say(channel, &Request::Brought { id, taken: true }, Vec::new());
                 return id;
             }
@@ -399,7 +399,7 @@ fn another_user_who_says_anything_learns_nothing_and_harms_nobody() {
 fn learns_nothing(reply: &Reply, others: &[u64]) {
     let about = match reply {
         Reply::Entry { entry } => entry.id,
-        Reply::Bring { id, .. }
+        Reply::Bring { incoming: Incoming { id, .. } }
         | Reply::Prepare { id }
         | Reply::Stand { id, .. }
         | Reply::Home { id, .. }

@@ -2,6 +2,7 @@
 
 use super::fail;
 use crate::connection::{self, Held, at, bring_home};
+use crate::locks::locked;
 use crate::os::cancel::Deferred;
 use crate::os::real;
 use crate::table::{self, find, is_known, is_set};
@@ -30,7 +31,7 @@ pub(super) fn closing(fd: RawFd) {
 
 /// True if `close` may have to wait until all data is sent (`SO_LINGER`), which only the kernel does.
 fn lingers(fd: RawFd) -> bool {
-    let last = find(fd).is_some_and(|slot_ref| table::locked(&slot_ref.slot.fds).len() == 1);
+    let last = find(fd).is_some_and(|slot_ref| locked(&slot_ref.slot.fds).len() == 1);
     let lingers = |held: Held| {
         let linger = held.stream().and_then(|stream| stream.linger().ok().flatten());
         linger.is_some_and(|span| !span.is_zero()) && !held.slot().nonblocking.load(Ordering::Relaxed)

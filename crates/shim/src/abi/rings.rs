@@ -3,7 +3,7 @@
 //! fail, and the program falls back to ordinary calls.
 
 use crate::config::config;
-use crate::connection::stop;
+use crate::connections::stop;
 use baton_policy::Reason;
 use libc::c_int;
 

@@ -148,8 +148,8 @@ installs! { signal __sysv_signal sigset }
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::locked;
     use crate::os::signals::{Ran, mask, ran};
-    use crate::table::locked;
     use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
 

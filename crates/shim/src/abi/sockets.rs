@@ -1,12 +1,13 @@
 //! Making connections, and querying their addresses and options. [`super`] has the safety rules.
 
 use super::fail;
-use crate::connection::{self, CallTarget, Held, Moved, at, begin, bring_home, target};
+use crate::connection::{self, CallTarget, Held, at, begin, bring_home, target};
 use crate::options::{self, Answer};
 use crate::os::cancel::Deferred;
 use crate::os::socket::Name;
 use crate::os::{real, set_errno, socket as ask};
 use crate::service;
+use crate::state::Moved;
 use crate::table::is_known;
 use baton_policy::Reason;
 use libc::{c_int, c_void, sockaddr, socklen_t};

@@ -7,24 +7,18 @@
 //! notified during the kernel's wait is checked afterwards, and a spurious event is removed from the
 //! result.
 
-use super::{SETS, Set, set};
+use super::{SETS, look_up, set};
+use crate::locks::locked;
 use crate::os::epoll::{Interest, control};
 use crate::os::socket::is_readable;
 use crate::service;
-use crate::table::{self, locked};
+use crate::set::{Inner, Set};
+use crate::table;
 use baton_consumer::held::Counted;
 use libc::{EPOLL_CTL_DEL, EPOLL_CTL_MOD, EPOLLONESHOT, c_int};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
-
-/// A set that is in another.
-pub struct Inner {
-    fd: RawFd,
-    set: Weak<Set>,
-    /// The interest of the outer set, and the data of its events.
-    interest: Interest,
-}
+use std::sync::{Arc, PoisonError};
 
 /// Records an `epoll_ctl` on a set within a set.
 pub fn changed(outer: RawFd, what: c_int, fd: RawFd, interest: Option<Interest>) {
@@ -66,7 +60,7 @@ impl Set {
         self.notified.store(false, Ordering::Release);
         let batch = std::mem::take(&mut *locked(&self.ready));
         // Looking descriptors up takes the slots' locks, which come first in the lock order.
-        let kept: Vec<_> = batch.into_iter().filter(|entry| entry.stays_ready()).collect();
+        let kept: Vec<_> = batch.into_iter().filter(|entry| entry.stays_ready(look_up)).collect();
         let mut ready = locked(&self.ready);
         let came = std::mem::take(&mut *ready);
         *ready = kept.into_iter().chain(came).collect();

@@ -1,11 +1,11 @@
 //! `epoll_wait` on the entries of this library and on the kernel's set.
 
-use super::Set;
 use crate::busy_poll;
 use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
 use crate::service::{is_direct, look};
+use crate::set::Set;
 use baton_client::begin_batch;
 use libc::epoll_event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
