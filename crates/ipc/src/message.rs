@@ -175,8 +175,7 @@ messages! {
             /// At most this many, the last ones.
             most: u16,
         },
-        /// Replaces the service's policy. A memory file holds the new one, as text
-        /// (`baton_policy::rules::Policy`); without text, the service reads its configuration file again.
+        /// Replaces the policy by the text in a memory file; without, the service reads its own file.
         24 Reload {
             /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
             ask: u64,
@@ -322,8 +321,7 @@ messages! {
             /// The reason as a sentence, with a remedy.
             text: String,
         },
-        /// The policy's rule for a connection that is about to arrive, whose program is to bring it home
-        /// if it breaks the rule (`Rule::keeps` of `baton_policy`; version 2).
+        /// The rule for a connection that is about to arrive: its program applies `Rule::keeps`.
         21 Ruled {
             /// The broker's number of the connection.
             id: u64,

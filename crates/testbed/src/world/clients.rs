@@ -1,0 +1,124 @@
+//! The clients: each asks, waits for the response, asks again, and closes; another follows at once.
+
+use super::{Connection, Event, Place, World};
+use crate::nic::Id;
+use crate::stack::Peer;
+use crate::workload::REQUEST_BYTES;
+use baton_policy::load::Observed;
+use baton_policy::rules::History;
+use baton_tcp::segment::Segment;
+use baton_tcp::time::Instant;
+
+impl World<'_> {
+    pub(super) fn begin(&mut self) {
+        let id = self.connections.len() as Id;
+        let slot = self.free_slots.pop().unwrap_or(u64::from(id));
+        let mut connection = Box::new(Connection {
+            client: Peer::new(id.wrapping_mul(0x9e37_79b9)),
+            server: Peer::new(id.wrapping_mul(0x85eb_ca6b)),
+            session: self.workload.session(),
+            place: Place::Host,
+            slot,
+            history: History::New,
+            offered: false,
+            sends: 0,
+            asked: 0,
+            served: 0,
+            unwritten: 0,
+            asked_at: 0,
+            response_end: 0,
+            scheduled: false,
+            accepted: false,
+            closed: false,
+            ended: false,
+            timers: [u64::MAX; 2],
+        });
+        connection.client.connect(self.instant(), &mut self.shared);
+        self.connections.push(Some(connection));
+        self.after_client(id);
+    }
+
+    pub(super) fn client_receives(&mut self, id: Id, segment: &Segment) {
+        let now = self.instant();
+        let Some(connection) = &mut self.connections[id as usize] else { return };
+        connection.client.receive(now, &mut self.shared, segment);
+        self.after_client(id);
+    }
+
+    pub(super) fn client_timer(&mut self, id: Id) {
+        let now = self.instant();
+        let Some(connection) = &mut self.connections[id as usize] else { return };
+        connection.timers[0] = u64::MAX;
+        if connection.client.deadline().is_some_and(|at| at <= now) && !connection.client.is_done() {
+            connection.client.expire(now, &mut self.shared);
+        }
+        self.after_client(id);
+    }
+
+    /// Asks, closes and sends after something happened to a client.
+    pub(super) fn after_client(&mut self, id: Id) {
+        let now = self.instant();
+        let Some(connection) = &mut self.connections[id as usize] else { return };
+        let complete = connection.client.established && connection.client.received >= connection.response_end;
+        if complete && !connection.ended {
+            if connection.asked > 0 && connection.asked_at != 0 {
+                let bytes = connection.session.files[connection.asked - 1];
+                self.measured.requests += 1;
+                self.measured.bytes += u64::from(self.workload.response_bytes(bytes));
+                self.measured.response_ns += self.now - connection.asked_at;
+                connection.asked_at = 0;
+            }
+            if let Some(&file) = connection.session.files.get(connection.asked) {
+                connection.asked += 1;
+                connection.asked_at = self.now;
+                connection.response_end += u64::from(self.workload.response_bytes(file));
+                connection.client.post(now, &mut self.shared, REQUEST_BYTES);
+            } else {
+                connection.ended = true;
+                connection.client.close(now, &mut self.shared);
+                // A new connection when one ends.
+                self.plan(self.now, Event::Begin);
+            }
+        }
+        let Some(connection) = &mut self.connections[id as usize] else { return };
+        let frames = core::mem::take(&mut connection.client.frames);
+        for &frame in &frames {
+            self.carry(id, frame, 1);
+        }
+        self.set_timer(id, 0);
+        self.bury(id);
+    }
+
+    pub(super) fn set_timer(&mut self, id: Id, side: usize) {
+        let Some(connection) = &mut self.connections[id as usize] else { return };
+        let peer = if side == 0 { &connection.client } else { &connection.server };
+        if peer.is_done() {
+            return;
+        }
+        let Some(at) = peer.deadline() else { return };
+        let at = (at.since(Instant(0)).as_micros() * 1000 + 1000).max(self.now);
+        if at < connection.timers[side] {
+            connection.timers[side] = at;
+            self.plan(at, if side == 0 { Event::ClientTimer(id) } else { Event::ServerTimer(id) });
+        }
+    }
+
+    /// Forgets a connection of which neither end has anything left.
+    pub(super) fn bury(&mut self, id: Id) {
+        let Some(connection) = &self.connections[id as usize] else { return };
+        if connection.closed && connection.server.is_done() && connection.client.is_done() {
+            if connection.place != Place::Host {
+                self.on_nic -= 1;
+            }
+            self.free_slots.push(connection.slot);
+            self.connections[id as usize] = None;
+            self.observe();
+        }
+    }
+
+    pub(super) fn observe(&mut self) {
+        if self.config.load_control {
+            self.load.observe(Observed { queued: self.nic.queued(), connections: self.on_nic });
+        }
+    }
+}
