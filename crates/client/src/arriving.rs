@@ -20,9 +20,12 @@ impl Inner {
             return;
         }
         self.hear_orders();
-        // Without the engine, the broker sees that its channel is closed.
-        let engine = self.local.iter_mut().find(|local| local.drives(incoming.region));
-        engine.into_iter().for_each(|local| local.runner.adopt_brought(order));
+        match self.local.iter_mut().find(|local| local.drives(incoming.region)) {
+            Some(local) => local.runner.adopt_brought(order),
+            // Either the engine has gone, and the broker sees that its channel is closed, or it could not
+            // map the region. Then the program keeps the bytes, as if the engine had refused.
+            None => self.local.iter_mut().for_each(|local| local.runner.refuse(incoming.id)),
+        }
     }
 
     /// Takes in the bytes that a connection brings along. Returns false if it cannot be brought.
@@ -60,7 +63,10 @@ impl Inner {
             }
             // An earlier broker brought it and died before it noted the answer. If the connection is
             // neither there nor on the way, it has ended, or the memory could not be used.
-            (Some(connection), _) => matches!(connection.location(), Location::Coming(_) | Location::Engine(_)),
+            (Some(connection), _) => {
+                connection.decline(queues.map(|brought| brought.unread));
+                matches!(connection.location(), Location::Coming(_) | Location::Engine(_))
+            }
             // The program has closed it since.
             (None, _) => false,
         }

@@ -1,6 +1,7 @@
 //! Tests of a service's program without a network: the test plays the broker.
 
 mod corpus;
+mod not_taken;
 mod played;
 mod raw;
 mod service;

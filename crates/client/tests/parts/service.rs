@@ -41,7 +41,7 @@ fn an_adoption_whose_connection_is_lost_ends() {
         let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(socket.into()).map(drop));
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             broker.say(Reply::Gone { seq, id: 7, text: "the kernel kept it".into() });
             let lost = adopting.join().unwrap().unwrap_err();
             assert!(lost.fd.is_none());
@@ -102,7 +102,7 @@ fn memory_of_invalid_sizes_is_refused() {
         play(|service, broker| {
             thread::scope(|scope| {
                 let adopting = scope.spawn(|| service.adopt(pair().0.into()).map(drop));
-                let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+                let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
                 broker.make_region(sizes, config.layout());
                 assert!(!broker.bring(seq, 7), "{sizes:?}");
                 broker.say(Reply::Stays { seq, id: 7, code: "no-buffers".into(), text: String::new() });
@@ -125,7 +125,7 @@ fn a_socket_is_left_alone_if_no_buffers_are_free_for_its_queues() {
         thread::scope(|scope| {
             let (first, _peer) = socket(5000);
             let adopting = scope.spawn(|| service.adopt(first.into()).map(drop));
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             assert!(broker.bring_with(seq, 7, &[1; 5000]));
             // The only large buffer is in use.
             let (second, _peer) = socket(4097);
@@ -137,7 +137,7 @@ fn a_socket_is_left_alone_if_no_buffers_are_free_for_its_queues() {
             second.read_exact(&mut buf).unwrap();
             // One adoption is pending and the second fits now, because the socket has fewer bytes.
             let again = scope.spawn(|| service.adopt(second.into()).map(drop));
-            let Request::Adopt { seq: next } = broker.hear() else { panic!("expected Adopt of the second socket") };
+            let Request::Offer { seq: next, .. } = broker.hear() else { panic!("expected Offer of the second socket") };
             for (seq, id, adopting) in [(next, 8, again), (seq, 7, adopting)] {
                 broker.say(Reply::Stays { seq, id, code: "never".into(), text: String::new() });
                 assert_eq!(adopting.join().unwrap().unwrap_err().code, "never");
@@ -156,7 +156,7 @@ fn an_abandoned_adoption_is_closed_on_arrival() {
                 let mut adopting = pin!(service.adopt_async(ours.into()));
                 assert!(adopting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
             }
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             if comes_home {
                 assert!(broker.bring(seq, 9));
                 broker.say(Reply::Home { id: 9, rcv_pos: 0, tail_pos: 0, whole: false });
@@ -176,7 +176,7 @@ fn a_stream_dropped_after_the_service_has_gone_is_closed() {
         let mut adopting = Box::pin(service.adopt_async(ours.into()));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(adopting.as_mut().poll(&mut cx).is_pending());
-        let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+        let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
         let (engine, completions) = broker.make_region(Sizes::of(&SMALL), SMALL.layout());
         assert!(broker.bring(seq, 7));
         assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
@@ -206,7 +206,7 @@ fn a_connection_that_came_and_left_while_its_program_slept_leaves_its_engine() {
         let (ours, mut peer) = pair();
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             assert!(broker.bring_with(seq, 7, b"abc"));
             // The adoption does not wake the program.
             assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
@@ -245,7 +245,7 @@ fn bytes_written_and_closed_during_a_restore_are_sent_by_the_kernel() {
         };
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             assert!(broker.bring(seq, 7));
             assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
             rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
@@ -280,7 +280,7 @@ fn a_stream_closed_during_a_restore_ends_with_engine_and_service() {
         };
         let stream = thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(ours.into()));
-            let Request::Adopt { seq } = broker.hear() else { panic!("expected Adopt") };
+            let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
             assert!(broker.bring(seq, 7));
             assert!(engine.complete(Completion::Adopted { qp: 0, token: 7 }));
             wakes();

@@ -57,6 +57,12 @@ impl Runner {
         }
     }
 
+    /// Tells the broker that a connection is not adopted for lack of its consumer's memory. A broker
+    /// that expects nothing of this engine about it ignores that.
+    pub fn refuse(&mut self, id: u64) {
+        self.say(Report::NotAdopted { id, text: "the engine cannot map the program's memory".into() }, Vec::new());
+    }
+
     pub(super) fn carry_out(&mut self, order: Order, fds: Vec<OwnedFd>) {
         let now = self.now();
         match order {
