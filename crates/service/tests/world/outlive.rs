@@ -4,7 +4,7 @@ use crate::common::kernels::wait_for;
 use crate::common::{At, Line, Role, World};
 use baton_client::{Place, Service};
 use baton_ipc::message::Selector;
-use baton_testkit::{need_program, need_root};
+use baton_testkit::{need_program, need_root, need_types};
 use rustix::process::{Pid, Signal, kill_process};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -87,8 +87,21 @@ fn a_guardians_death_costs_nothing() {
 fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side() {
     need_root!();
     need_program!("clang");
+    dies_during_moves(|world| world.service());
+}
+
+/// The same with the engine inside the program, whose connections move by other messages.
+#[test]
+fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side_of_its_own_engine() {
+    need_root!();
+    need_program!("clang");
+    need_types!();
+    dies_during_moves(|world| world.direct());
+}
+
+fn dies_during_moves(connect: fn(&World<'_>) -> Service) {
     World::enter_guarded(|world| {
-        let service = world.service();
+        let service = connect(world);
         let resets = world.wire.resets();
         let mut lines: Vec<_> = (0..40).map(|n| world.line(n % 2 == 0)).collect();
         let mut random = fastrand::Rng::with_seed(3);
@@ -122,8 +135,21 @@ fn a_broker_that_dies_during_moves_leaves_each_whole_on_one_side() {
 fn an_adoption_that_a_broker_dies_over_leaves_a_socket_or_a_stream() {
     need_root!();
     need_program!("clang");
+    dies_over_an_adoption(|world| world.service());
+}
+
+/// The same with the engine inside the program, whose connections move by other messages.
+#[test]
+fn an_adoption_that_a_broker_dies_over_leaves_a_socket_or_a_stream_of_its_own_engine() {
+    need_root!();
+    need_program!("clang");
+    need_types!();
+    dies_over_an_adoption(|world| world.direct());
+}
+
+fn dies_over_an_adoption(connect: fn(&World<'_>) -> Service) {
     World::enter_guarded(|world| {
-        let service = world.service();
+        let service = connect(world);
         let resets = world.wire.resets();
         let mut random = fastrand::Rng::with_seed(5);
         let (mut adopted, mut refused) = (0, 0);
