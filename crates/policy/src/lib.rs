@@ -1,7 +1,8 @@
 //! Which connections move to the engine and when ([`rules`], [`conditions`]), and why one is where it is
 //! ([`Reason`]); what the kernel's side finds out about it is a [`Refusal`]. [`load`] decides how many
 //! connections an engine may have, by [`watermarks`] that are measured, and [`heavy`] finds those that
-//! load it most.
+//! load it most. [`survival`] says how many packets a connection has to come, and [`places`] which have
+//! the places of an engine that has few.
 //!
 //! Everything here is pure: it calls no operating system and knows no clock. State that a decision needs
 //! is a value that its owner keeps.
@@ -14,9 +15,11 @@ pub mod conditions;
 mod facts;
 pub mod heavy;
 pub mod load;
+pub mod places;
 mod reason;
 mod refusal;
 pub mod rules;
+pub mod survival;
 pub mod watermarks;
 
 pub use reason::{Origin, Reason};
