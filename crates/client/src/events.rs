@@ -15,7 +15,7 @@ use baton_consumer::memory::SharedMemory;
 use baton_consumer::stream::Stream;
 use baton_ipc::channel::Parcel;
 use baton_ipc::engine::monotonic;
-use baton_ipc::message::{Reply, Request, Sizes};
+use baton_ipc::message::{Loss, Reply, Request, Sizes};
 use baton_ipc::queues::{read_two, write_queues};
 use baton_journal::tuple_of;
 use baton_policy::Reason;
@@ -144,7 +144,7 @@ impl Inner {
             Reply::Prepare { id } => self.on_prepare(id),
             Reply::Stand { id, rcv_pos, tail_pos } => self.on_stand(id, rcv_pos, tail_pos),
             Reply::Home { id, rcv_pos, tail_pos, whole } => self.on_home(id, rcv_pos, tail_pos, whole),
-            Reply::Gone { seq, id, text } => self.on_gone(seq, id, &text),
+            Reply::Gone { seq, id, loss } => self.on_gone(seq, id, loss),
             Reply::Dead { region } => {
                 self.lose_engine_of(shared, region);
                 self.on_dead(region);
@@ -302,7 +302,7 @@ impl Inner {
         self.forget_dead_regions();
     }
 
-    fn on_gone(&mut self, seq: u64, id: u64, text: &str) {
+    fn on_gone(&mut self, seq: u64, id: u64, Loss(loss): Loss) {
         self.ruled.remove(&id);
         let held = self.adopting.get_mut(&seq).and_then(|adopting| adopting.held.take());
         self.let_frames_go(held, None);
@@ -310,11 +310,12 @@ impl Inner {
         // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {
             adopting.fd = None;
+            let text = loss.as_deref().unwrap_or("it ended on the way");
             adopting.settle(Err(NotAdopted::because(Reason::Lost, None, text)));
         }
         // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
-        let lost = || (!text.is_empty()).then(|| io::Error::new(ErrorKind::ConnectionAborted, text));
+        let lost = || loss.map(|text| io::Error::new(ErrorKind::ConnectionAborted, text));
         let error_of = |(region, conn)| regions.get(&region)?.consumer.error(conn);
         match connection.end(connection.in_engine().and_then(error_of).or_else(lost)) {
             Location::Engine(InEngine { region, conn, .. }) => {

@@ -1,6 +1,6 @@
 //! Events of the library inside a program: messages of the broker, and arrivals in engines.
 
-use baton_ipc::message::Reply;
+use baton_ipc::message::{Loss, Reply};
 use baton_journal::{Event, Kind, Level, is_on, tell};
 use baton_policy::Reason;
 use baton_wire::addr::Tuple;
@@ -17,10 +17,12 @@ pub(super) fn tell_of(reply: &Reply, tuple: impl Fn(u64) -> Option<Tuple>) {
     match reply {
         Reply::Stays { id, code, text, .. } => line(Level::Debug, Kind::STAYS, *id, code, text),
         Reply::Home { id, .. } => line(Level::Debug, Kind::HOME, *id, "", "it is in the kernel again"),
-        Reply::Gone { id, text, .. } if text.is_empty() => {
+        Reply::Gone { id, loss: Loss(None), .. } => {
             line(Level::Debug, Kind::ENDED, *id, "", "it has ended in the engine");
         }
-        Reply::Gone { id, text, .. } => line(Level::Error, Kind::LOST, *id, Reason::Lost.code(), text),
+        Reply::Gone { id, loss: Loss(Some(text)), .. } => {
+            line(Level::Error, Kind::LOST, *id, Reason::Lost.code(), text)
+        }
         Reply::Dead { region } => tell(Level::Warn, Kind::ENGINE, |event| {
             event.text(format!("the engine of memory {region} has ended; its connections come home"))
         }),

@@ -342,7 +342,7 @@ impl RawService {
             }
             Reply::Stays { seq, id, code, text } => self.on_stays(seq, id, code, text),
             Reply::Home { id, rcv_pos, tail_pos, .. } => self.on_home(id, rcv_pos, tail_pos),
-            Reply::Gone { seq, id, text } => self.on_gone(seq, id, text),
+            Reply::Gone { seq, id, loss } => self.on_gone(seq, id, loss.0.unwrap_or_default()),
             Reply::Dead { region } => {
                 self.hear_engine(region);
                 if let Some(memory) = self.memories.get_mut(&region) {

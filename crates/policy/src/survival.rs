@@ -12,7 +12,7 @@
 //!
 //! Before anything was seen, and beyond the longest connection that was, each connection is expected to
 //! send as many packets more as it has sent. That is the law of Pareto with exponent 2, and enters as
-//! [`PRIOR`] connections. Old connections fade: after each [`MEMORY`] of them all counts are halved.
+//! `PRIOR` connections. Old connections fade: after each [`MEMORY`] of them all counts are halved.
 //!
 //! Nothing here reads a clock, and equal observations give equal estimates.
 

@@ -17,7 +17,7 @@ use baton_consumer::consumer::ConsumerConfig;
 use baton_consumer::memory::SharedMemory;
 use baton_engine::region::{Completion, EngineRegion, Events, Request as Asked};
 use baton_ipc::channel::Channel;
-use baton_ipc::message::{Entry, Incoming, Reply, Request, Sizes};
+use baton_ipc::message::{Entry, Incoming, Loss, ProgramId, Reply, Request, Sizes, Transferred};
 use baton_ipc::queues::write_queues;
 use baton_ipc::version::NEWEST;
 use baton_port::wait::WaitSet;
@@ -94,7 +94,7 @@ fn answer(broker: &Channel, kind: &AtomicBool) {
             Ok(Some(parcel)) => match Request::from_bytes(&parcel.bytes).expect("a program makes sense") {
                 Request::List { ask } => say(broker, &Reply::Done { ask, count: 0, failed: 0, pause_us: 0 }, &[]),
                 Request::Close { id } if kind.load(Ordering::Relaxed) => {
-                    say(broker, &Reply::Gone { seq: 0, id, text: String::new() }, &[]);
+                    say(broker, &Reply::Gone { seq: 0, id, loss: Loss(None) }, &[]);
                 }
                 _ => {}
             },
@@ -323,7 +323,11 @@ impl World<'_> {
         } else {
             for id in 0..8 {
                 let (code, text) = (String::new(), String::new());
-                say(self.broker, &Reply::Gone { seq: id, id, text: text.clone() }, &[]);
+                say(
+                    self.broker,
+                    &Reply::Gone { seq: id, id, loss: Loss(Some(text.clone()).filter(|text| !text.is_empty())) },
+                    &[],
+                );
                 say(self.broker, &Reply::Stays { seq: id, id: 99, code, text }, &[]);
             }
             self.settle();
@@ -359,8 +363,8 @@ fn reply(script: &mut Script<'_>) -> Reply {
             let whole = script.byte() & 3 == 0;
             Reply::Home { id, rcv_pos: script.number(), tail_pos: script.number(), whole }
         }
-        7 => Reply::Gone { seq: u64::from(script.byte() % 8), id, text: String::new() },
-        8 => Reply::Gone { seq: 0, id, text: text() },
+        7 => Reply::Gone { seq: u64::from(script.byte() % 8), id, loss: Loss(None) },
+        8 => Reply::Gone { seq: 0, id, loss: Loss(Some(text())) },
         9 => Reply::Dead { region: u32::from(script.byte() % 4) },
         10 => Reply::Restarted {},
         11 => Reply::Info { id, bytes: script.bytes(255) },
@@ -377,7 +381,9 @@ fn entry(id: u64) -> Entry {
     let tuple = Tuple { local: Addr(1), remote: Addr(2), local_port: 3, remote_port: 4 };
     let words = || "engine".to_owned();
     let (place, why, interface) = (words(), words(), words());
-    Entry { id, tuple, place, why, interface, program: (1, 2), bytes: (3, 4), rate: (5, 6), since_ms: 7, moves: 8 }
+    let program = ProgramId { pid: 1, uid: 2 };
+    let [bytes, rate] = [(3, 4), (5, 6)].map(|(sent, received)| Transferred { sent, received });
+    Entry { id, tuple, place, why, interface, program, bytes, rate, since_ms: 7, moves: 8 }
 }
 
 /// An engine that keeps to its protocol.

@@ -4,7 +4,7 @@ use crate::played::{Played, play_at};
 use baton_client::{Place, Service};
 use baton_consumer::consumer::ConsumerConfig;
 use baton_engine::region::{Completion, Events, Request as EngineRequest};
-use baton_ipc::message::{Reply, Request, Selector, Sizes};
+use baton_ipc::message::{Loss, Reply, Request, Selector, Sizes};
 use baton_testkit::wait_for;
 use rustix::process::Pid;
 use std::io::{ErrorKind, Read, Write};
@@ -42,7 +42,7 @@ fn an_adoption_whose_connection_is_lost_ends() {
         thread::scope(|scope| {
             let adopting = scope.spawn(|| service.adopt(socket.into()).map(drop));
             let Request::Offer { seq, .. } = broker.hear() else { panic!("expected Offer") };
-            broker.say(Reply::Gone { seq, id: 7, text: "the kernel kept it".into() });
+            broker.say(Reply::Gone { seq, id: 7, loss: Loss(Some("the kernel kept it".into())) });
             let lost = adopting.join().unwrap().unwrap_err();
             assert!(lost.fd.is_none());
             assert_eq!((lost.code.as_str(), lost.text.as_str()), ("lost", "the kernel kept it"));

@@ -1,7 +1,38 @@
 //! Encoding of the parts of messages.
 
-use super::{Entry, Incoming, RawSizes, Selector, Sizes, Told};
+use super::{Entry, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
 use crate::codec::Field;
+
+impl Field for Loss {
+    fn put(&self, out: &mut Vec<u8>) {
+        let text = self.0.as_deref().unwrap_or_default();
+        text.to_owned().put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Loss> {
+        let text = String::take(from)?;
+        Some(Loss(Some(text).filter(|text| !text.is_empty())))
+    }
+}
+
+impl Field for ProgramId {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.pid, self.uid).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<ProgramId> {
+        let (pid, uid) = Field::take(from)?;
+        Some(ProgramId { pid, uid })
+    }
+}
+
+impl Field for Transferred {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.sent, self.received).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<Transferred> {
+        let (sent, received) = Field::take(from)?;
+        Some(Transferred { sent, received })
+    }
+}
 
 impl Field for Told {
     fn put(&self, out: &mut Vec<u8>) {

@@ -291,11 +291,9 @@ impl Broker {
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
             Request::Has { id } if self.owns(client, id) => {}
-            Request::Has { id } => self.tell_client(
-                client,
-                &Reply::Gone { seq: 0, id, text: Departure::Ended.text().to_owned() },
-                Vec::new(),
-            ),
+            Request::Has { id } => {
+                self.tell_client(client, &Reply::Gone { seq: 0, id, loss: Departure::Ended.loss() }, Vec::new())
+            }
             Request::Pending { seq } => self.on_pending(client, seq),
             // The connection may have ended in the meantime.
             Request::Brought { .. }

@@ -3,7 +3,7 @@
 use super::engine_slot::EngineSlot;
 use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
-use baton_ipc::message::Entry;
+use baton_ipc::message::{Entry, ProgramId, Transferred};
 use baton_ipc::record::{Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
@@ -222,15 +222,16 @@ impl Connection {
 
     /// The connection as a list shows it.
     pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
+        let transferred = |(sent, received)| Transferred { sent, received };
         Entry {
             id: self.id,
             tuple: self.tuple(),
             place: self.state.place().into(),
             why: self.why.to_string(),
             interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
-            program: self.program,
-            bytes: self.carried(slots).unwrap_or(self.bytes),
-            rate: self.rate,
+            program: ProgramId { pid: self.program.0, uid: self.program.1 },
+            bytes: transferred(self.carried(slots).unwrap_or(self.bytes)),
+            rate: transferred(self.rate),
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,
         }

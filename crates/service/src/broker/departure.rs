@@ -2,7 +2,7 @@
 
 use super::Broker;
 use super::state::State;
-use baton_ipc::message::Reply;
+use baton_ipc::message::{Loss, Reply};
 use baton_ipc::order::Order;
 use baton_ipc::record;
 use rustix::net::sockopt::{set_socket_linger, socket_linger};
@@ -17,12 +17,12 @@ pub(super) enum Departure<'a> {
     Lost(&'a str),
 }
 
-impl<'a> Departure<'a> {
-    /// The text of [`Reply::Gone`]: empty if the connection ended by itself.
-    pub fn text(self) -> &'a str {
+impl Departure<'_> {
+    /// As [`Reply::Gone`] says it.
+    pub fn loss(self) -> Loss {
         match self {
-            Departure::Ended => "",
-            Departure::Lost(text) => text,
+            Departure::Ended => Loss(None),
+            Departure::Lost(text) => Loss(Some(text.to_owned())),
         }
     }
 }
@@ -123,7 +123,7 @@ impl Broker {
             if connection.state.is_known_to_engine() {
                 self.slots[slot].tell(&Order::LetGo { id }, Vec::new());
             }
-            self.tell_client(client, &Reply::Gone { seq, id, text: departure.text().to_owned() }, Vec::new());
+            self.tell_client(client, &Reply::Gone { seq, id, loss: departure.loss() }, Vec::new());
             self.unhold(slot, tuple);
         }
         self.settled(id, departure == Departure::Ended);
