@@ -308,6 +308,7 @@ def talk():
         one.sendall(b'x'); assert one.recv(1) == b'x'
     return one
 first = talk()
+with open('account', 'w') as file: file.write(os.environ['BATON_ACCOUNT'])
 open('began', 'w')
 while not os.path.exists('end'): time.sleep(0.01)
 while not os.path.exists('enough'):
@@ -324,11 +325,8 @@ while not os.path.exists('enough'):
         let now = processes(world, &["broker"]);
         !now.is_empty() && now.iter().all(|pid| !before.contains(pid))
     });
-    let account = || {
-        let homes = fs::read_dir("/run").unwrap().flatten();
-        let accounts = homes.filter_map(|home| fs::read(home.path().join("account")).ok());
-        accounts.map(|bytes| counted(&bytes, "moved")).max().unwrap_or(0)
-    };
+    let path = fs::read_to_string(world.file("account")).unwrap();
+    let account = || counted(&fs::read(&path).unwrap(), "moved");
     let moved = account();
     wait_for("another move", || account() > moved + 1);
     fs::write(world.file("enough"), "").unwrap();
