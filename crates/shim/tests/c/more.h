@@ -346,7 +346,10 @@ static void taken(void) {
     }
     say("peer got %ld", order("recv", 1200));
     order("send", 6);
-    SAY("let the child read", write(gate[1], "\n", 1));
+    /* Said first: the child prints too. */
+    say("let the child read");
+    fflush(stdout);
+    if (write(gate[1], "\n", 1) != 1) say("write failed");
     say("ended %d", child_of(child));
     SAY("parent", recv(fd, buf, 3, MSG_WAITALL));
     close(gate[1]);
