@@ -34,6 +34,7 @@ fn a_usage_error_is_one_line_with_a_remedy_and_exit_code_2() {
         &["bench", "tce", "--seconds", "nan"],
         &["bench", "tce", "--plan", "nonsense"],
         &["bench", "run", "nonsense"],
+        &["lab", "ra", "--only", "fig99"],
         &["get", "--port", "kernel", "https://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/"],
         &["get", "--port", "kernel", "http://127.0.0.1/x", "-o", "/no/such/directory/x"],
@@ -252,6 +253,37 @@ fn bench_tce_measures_every_size_both_ways() {
     assert_eq!(csv.lines().count(), 1 + 2 * 14, "{csv}");
     assert!(csv.lines().skip(1).all(|line| line.split(',').nth(3).unwrap().parse::<u64>().unwrap() > 0), "{csv}");
     assert!(std::fs::read_to_string(page).unwrap().contains("data-plot=\"tce\""));
+}
+
+#[test]
+fn lab_list_has_every_table_and_figure_without_rows() {
+    let output = baton(&["lab", "list", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let experiments = list["experiments"].as_array().unwrap();
+    for id in ["ra-figure-7", "rsc-figure-4", "lc-figure-3", "ch-table-1"] {
+        let entry = experiments.iter().find(|entry| entry["id"] == id).unwrap();
+        assert_eq!(entry["rows"], serde_json::json!([]), "{id}");
+    }
+    assert!(experiments.iter().any(|entry| entry["method"] == "not-possible" && entry["why"] != ""));
+}
+
+#[test]
+fn lab_repeats_one_figure_in_every_form() {
+    let out = tempfile::tempdir().unwrap();
+    let (csv, html) = (out.path().join("lc.csv"), out.path().join("lc.html"));
+    let files = [csv.to_str().unwrap(), html.to_str().unwrap()];
+    let plan = ["lab", "lc", "--only", "fig4", "--plan", "quick", "--json", "--csv", files[0], "--html", files[1]];
+    let output = baton(&plan);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [figure] = found["experiments"].as_array().unwrap().as_slice() else { panic!("{found}") };
+    let yields = &figure["rows"][0];
+    assert_eq!((&figure["id"], &yields["paper"]), (&"lc-figure-4".into(), &88.0.into()));
+    assert!(yields["here"].as_f64().unwrap() > 0.0, "{yields}");
+    let rows = std::fs::read_to_string(csv).unwrap();
+    assert_eq!(rows.lines().count(), 1 + figure["rows"].as_array().unwrap().len(), "{rows}");
+    assert!(std::fs::read_to_string(html).unwrap().contains("data-plot=\"lc-figure-4-bar-0\""));
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //!          |
 //!        world            namespaces, wires, processes
 //!
+//!   results               rows of all experiments beside the papers' values
 //!   report                tables, JSON, SVG and HTML for all of them
 //! ```
 //!
@@ -22,5 +23,6 @@ pub mod demo;
 pub mod experiment;
 pub mod papers;
 pub mod report;
+pub mod results;
 pub mod workload;
 pub mod world;

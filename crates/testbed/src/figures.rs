@@ -64,10 +64,10 @@ pub const FIGURES: &[Figure] = {
         ("ch-figure-8", "W-4096-P-L-FCFS-600", RequestRate, 29_398.0),
         ("ch-figure-8", "W-4096-P-L-FCFS-800", HandedOff, 85.0),
         ("ch-figure-8", "W-4096-P-L-FCFS-800", RequestRate, 36_532.0),
-        ("ch-response", "W-0-N-N-FCFS-400", Response, 61.0),
-        ("ch-response", "W-1024-N-N-FCFS-400", Response, 99.0),
-        ("ch-response", "W-1024-P-L-FCFS-400", Response, 60.0),
-        ("ch-response", "W-4096-P-L-FCFS-600", Response, 53.0),
-        ("ch-response", "W-4096-P-L-FCFS-800", Response, 40.0),
+        ("ch-response-times", "W-0-N-N-FCFS-400", Response, 61.0),
+        ("ch-response-times", "W-1024-N-N-FCFS-400", Response, 99.0),
+        ("ch-response-times", "W-1024-P-L-FCFS-400", Response, 60.0),
+        ("ch-response-times", "W-4096-P-L-FCFS-600", Response, 53.0),
+        ("ch-response-times", "W-4096-P-L-FCFS-800", Response, 40.0),
     ]
 };

@@ -12,6 +12,7 @@ pub mod engine;
 pub mod events;
 pub mod get;
 pub mod guardian;
+pub mod lab;
 pub mod load;
 pub mod man;
 mod measuring;

@@ -1,7 +1,7 @@
 //! The page of experiments, from the lab's list.
 
 use baton_lab::experiment::{Experiment, PLANS, plan};
-use baton_lab::papers::ALL;
+use baton_lab::papers::{ALL, exhibits};
 
 /// The whole text of the page, as Markdown.
 pub fn page() -> String {
@@ -34,8 +34,8 @@ pub fn page() -> String {
 }
 
 fn sources(experiment: &Experiment) -> String {
-    let link = |source: &baton_lab::experiment::Source| format!("[{source}](../papers/{})", source.paper.page);
-    let links: Vec<String> = experiment.sources.iter().map(link).collect();
+    let link = |exhibit: &baton_lab::experiment::Exhibit| format!("[{exhibit}](../papers/{})", exhibit.paper.page);
+    let links: Vec<String> = exhibits::of(experiment.id).map(link).collect();
     if links.is_empty() { "–".to_owned() } else { links.join(", ") }
 }
 

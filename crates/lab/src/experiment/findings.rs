@@ -1,5 +1,6 @@
 //! Results of an experiment, in every form.
 
+use super::exhibit::Rows;
 use crate::report::claim::Claim;
 use serde::Serialize;
 
@@ -16,6 +17,8 @@ pub struct Findings {
     pub page: Option<String>,
     /// The papers' statements, and what was found here.
     pub claims: Vec<Claim>,
+    /// Rows of exhibits, each with the exhibit's id.
+    pub rows: Rows,
     /// More files, each with its name.
     pub files: Vec<(String, String)>,
 }
@@ -37,13 +40,19 @@ impl Findings {
     pub fn new(results: &impl Serialize, table: String, claims: Vec<Claim>) -> anyhow::Result<Findings> {
         let whole = Whole { results, claims: Some(&claims[..]).filter(|claims| !claims.is_empty()) };
         let json = serde_json::to_string_pretty(&whole)?;
-        Ok(Findings { table, json, csv: None, page: None, claims, files: Vec::new() })
+        Ok(Findings { table, json, csv: None, page: None, claims, rows: Vec::new(), files: Vec::new() })
     }
 
     /// The same with every run as comma-separated values, and a page.
     #[must_use]
     pub fn with(self, csv: String, page: String) -> Findings {
         Findings { csv: Some(csv), page: Some(page), ..self }
+    }
+
+    /// The same with rows of exhibits.
+    #[must_use]
+    pub fn showing(self, rows: Rows) -> Findings {
+        Findings { rows, ..self }
     }
 
     /// All files of an experiment, each with its name.

@@ -1,12 +1,13 @@
 //! The shape that all experiments have.
 //!
-//! An [`Experiment`] is a value: it names itself and the figures of papers that it repeats, says what
-//! it needs and what it varies, and has a function that measures. [`crate::papers::ALL`] lists them.
+//! An [`Experiment`] is a value: it names itself, says what it needs and what it varies, and has a
+//! function that measures. [`crate::papers::ALL`] lists them. An [`Exhibit`] is a table or figure of a
+//! paper; it names the experiments that find its rows.
 //!
 //! ```text
 //!   plans/NAME.toml ── Extent ──┐
 //!                               ├──> Experiment::run ──> Findings: table, claims, JSON, CSV, page
-//!   namespaces, signals ── Lab ─┘        |
+//!   namespaces, signals ── Lab ─┘        |                       and rows ──> Exhibit
 //!                                        └ alternate: run(point) -> row, round after round
 //! ```
 //!
@@ -15,14 +16,17 @@
 //! 1. in `papers`, write a function that takes a [`Lab`] and an [`Extent`], runs its points through
 //!    [`Lab::alternate`], and returns [`Findings`];
 //! 2. write the paper's statements as [`Statement`]s, each with a function that judges the results;
-//! 3. list the experiment in [`crate::papers::ALL`], and its values in every file of `plans/`.
+//! 3. list the experiment in [`crate::papers::ALL`], and its values in every file of `plans/`;
+//! 4. name it in the exhibits that it repeats (`papers::exhibits`), and give [`Findings`] their rows.
 
+mod exhibit;
 mod extent;
 mod findings;
 mod lab;
 mod series;
 mod source;
 
+pub use exhibit::{Exhibit, Method, Row, Rows, of};
 pub use extent::{Extent, PLANS, plan};
 pub use findings::Findings;
 pub use lab::Lab;
@@ -36,8 +40,6 @@ pub struct Experiment {
     pub id: &'static str,
     /// The measured quantity in a few words.
     pub title: &'static str,
-    /// The figures and tables of papers that it repeats; none if it compares with the kernel only.
-    pub sources: &'static [Source],
     /// Requirements on the machine.
     pub needs: &'static [Need],
     /// Parameters that it varies; a plan has the values of each.
@@ -72,6 +74,9 @@ impl Need {
 }
 
 impl Axis {
+    /// The exhibits that an experiment is to find rows for, if it can find some alone.
+    pub const EXHIBIT: Axis = Axis { name: "exhibit", about: "tables and figures of the paper" };
+
     /// Bytes that a program writes at a time.
     pub const MESSAGES: Axis = Axis { name: "message_bytes", about: "bytes per write" };
 }

@@ -3,12 +3,22 @@
 //! [`ALL`] lists them; [`crate::experiment`] says what each consists of.
 
 pub mod bump;
+pub mod ch2006;
+pub mod exhibits;
 pub mod lc2006;
 pub mod programs;
 pub mod rsc2006;
 pub mod tap;
 
 use crate::experiment::{Experiment, Paper};
+
+/// Kim and Rixner.
+pub const CH: Paper = Paper {
+    key: "CH",
+    title: "Connection Handoff Policies for TCP Offload Network Interfaces",
+    year: 2006,
+    page: "ch2006.md",
+};
 
 /// Shalev, Makhervaks and others.
 pub const LC: Paper =
@@ -26,7 +36,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 9] = [
+pub const ALL: [Experiment; 10] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -34,6 +44,7 @@ pub const ALL: [Experiment; 9] = [
     bump::CONNECTIONS,
     bump::MESSAGES,
     bump::LATENCY,
+    ch2006::EXPERIMENT,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
 ];
@@ -46,7 +57,7 @@ pub fn find(id: &str) -> Option<&'static Experiment> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiment::{PLANS, plan};
+    use crate::experiment::{Method, PLANS, plan};
     use std::collections::BTreeSet;
     use std::path::Path;
 
@@ -68,12 +79,33 @@ mod tests {
     }
 
     #[test]
+    fn ids_are_unique_and_name_paper_and_place() {
+        let ids: BTreeSet<&str> = exhibits::all().map(|exhibit| exhibit.id).collect();
+        assert_eq!(ids.len(), exhibits::all().count());
+        for exhibit in exhibits::all() {
+            let place = exhibit.what.to_lowercase().replace(' ', "-");
+            assert_eq!(exhibit.id, format!("{}-{place}", exhibit.paper.key.to_lowercase()));
+            assert!(!exhibit.why.is_empty() && !exhibit.about.is_empty(), "{exhibit}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_not_possible_has_no_experiment() {
+        for exhibit in exhibits::all() {
+            assert_eq!(exhibit.from.is_empty(), exhibit.method == Method::NotPossible, "{exhibit}");
+            for id in exhibit.from {
+                assert!(find(id).is_some(), "{exhibit} comes from {id}, which does not exist");
+            }
+        }
+    }
+
+    #[test]
     fn each_paper_has_a_page_that_names_it() {
         let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/papers");
-        for source in ALL.iter().flat_map(|experiment| experiment.sources) {
-            let page = std::fs::read_to_string(pages.join(source.paper.page)).unwrap();
-            assert!(page.starts_with(&format!("# {}: ", source.paper.key)), "{source}");
-            assert!(page.contains(source.paper.title), "{source}");
+        for exhibit in exhibits::all() {
+            let page = std::fs::read_to_string(pages.join(exhibit.paper.page)).unwrap();
+            assert!(page.starts_with(&format!("# {}: ", exhibit.paper.key)), "{exhibit}");
+            assert!(page.replace('\n', " ").contains(exhibit.paper.title), "{exhibit}");
         }
     }
 }

@@ -40,7 +40,6 @@ use std::time::Duration;
 pub const EXPERIMENT: Experiment = Experiment {
     id: "programs",
     title: "Unmodified programs under baton run, next to the same programs on the kernel",
-    sources: &[],
     needs: &[
         Need::ROOT,
         Need { what: "redis", without: Some("leaves out redis and idle connections") },

@@ -43,7 +43,6 @@ use std::time::Duration;
 pub const EXPERIMENT: Experiment = Experiment {
     id: "tap",
     title: "Bulk transfer and echo over a TAP device, next to the kernel and the bare device",
-    sources: &[],
     needs: &[Need::ROOT],
     axes: &[
         Axis { name: "load", about: "what the client does" },

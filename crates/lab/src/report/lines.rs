@@ -1,7 +1,7 @@
 //! Line plots as inline SVG, coloured by the page's style sheet.
 //!
-//! The values of x are drawn at equal distances, which suits sweeps that double x; y begins at 0. A
-//! paper's results are drawn as dashed lines in the kernel's colour.
+//! x is linear, or logarithmic if its values span more than a factor of [`WIDE`]; y begins at 0 and ends
+//! at a round number. A paper's results are drawn as dashed lines in the kernel's colour.
 
 use super::short;
 use baton_apps::html_text::escape;
@@ -10,9 +10,18 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 312.0;
 const HEIGHT: f64 = 170.0;
 const LEFT: f64 = 34.0;
-const RIGHT: f64 = 262.0;
+const RIGHT: f64 = 240.0;
 const TOP: f64 = 16.0;
 const BASE: f64 = 148.0;
+/// Values of x that span more than this factor are drawn on a logarithmic scale.
+const WIDE: f64 = 12.0;
+/// Labels of lines are so far apart, and those of x.
+const LABEL_Y: f64 = 11.0;
+const LABEL_X: f64 = 30.0;
+/// Lines of more points have no circles.
+const CIRCLES: usize = 16;
+/// Colours that the style sheet has for lines.
+const COLOURS: usize = 6;
 
 /// A plot of lines.
 pub struct Lines {
@@ -36,18 +45,54 @@ pub struct Line {
     pub paper: bool,
 }
 
+/// A scale of x.
+struct Steps {
+    values: Vec<f64>,
+    logarithmic: bool,
+}
+
+impl Steps {
+    fn of(lines: &[Line]) -> Steps {
+        let mut values: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x).collect();
+        values.sort_by(f64::total_cmp);
+        values.dedup();
+        let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0));
+        Steps { logarithmic: low > 0.0 && high / low > WIDE, values }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        let scale = |value: f64| if self.logarithmic { value.ln() } else { value };
+        let (Some(low), Some(high)) = (self.values.first(), self.values.last()) else { return LEFT };
+        let span = scale(*high) - scale(*low);
+        LEFT + (RIGHT - LEFT) * if span > 0.0 { (scale(value) - scale(*low)) / span } else { 0.0 }
+    }
+
+    /// The values that have a label: as many as have room.
+    fn labels(&self) -> Vec<f64> {
+        let mut shown: Vec<f64> = Vec::new();
+        for value in &self.values {
+            if shown.last().is_none_or(|last| self.at(*value) - self.at(*last) >= LABEL_X) {
+                shown.push(*value);
+            }
+        }
+        shown
+    }
+}
+
+/// The smallest of 1, 2, 5 and their tenfolds that is at least this value.
+fn round_up(value: f64) -> f64 {
+    if value <= 0.0 || !value.is_finite() {
+        return 1.0;
+    }
+    let unit = 10f64.powf(value.log10().floor());
+    [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * unit).into_iter().find(|step| *step >= value).unwrap_or(value)
+}
+
 impl Lines {
     /// The plot as an `svg` element.
     pub fn render(&self) -> String {
-        let mut steps: Vec<f64> = self.lines.iter().flat_map(|line| &line.points).map(|(x, _)| *x).collect();
-        steps.sort_by(f64::total_cmp);
-        steps.dedup();
-        let top = self.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).fold(0.0, f64::max);
-        let top = if top <= 0.0 { 1.0 } else { top };
-        let x = |value: f64| {
-            let step = steps.iter().position(|step| *step == value).unwrap_or(0);
-            LEFT + (RIGHT - LEFT) * step as f64 / (steps.len().max(2) - 1) as f64
-        };
+        let steps = Steps::of(&self.lines);
+        let top = round_up(self.lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y).fold(0.0, f64::max));
         let y = |value: f64| BASE - (BASE - TOP) * value / top;
         let marks: usize = self.lines.iter().map(|line| line.points.len()).sum();
         let (id, title) = (escape(&self.id), escape(&self.title));
@@ -65,33 +110,30 @@ impl Lines {
                 at + 4.0
             );
         }
-        for step in &steps {
-            let text =
-                if *step >= 1024.0 && step % 1024.0 == 0.0 { format!("{}K", step / 1024.0) } else { step.to_string() };
-            let _ =
-                write!(svg, "<text class=\"label middle\" x=\"{:.1}\" y=\"{}\">{text}</text>", x(*step), BASE + 14.0);
+        for step in steps.labels() {
+            let text = step_text(step);
+            let at = steps.at(step);
+            let _ = write!(svg, "<text class=\"label middle\" x=\"{at:.1}\" y=\"{}\">{text}</text>", BASE + 14.0);
         }
         let _ = write!(svg, "<text class=\"label\" x=\"0\" y=\"9\">{}</text>", escape(self.unit));
-        for (i, line) in self.lines.iter().enumerate() {
-            let points: Vec<(f64, f64)> = line.points.iter().map(|(px, py)| (x(*px), y(*py))).collect();
+        let ends = label_heights(self.lines.iter().map(|line| line.points.last().map_or(BASE, |(_, last)| y(*last))));
+        for (number, (line, end)) in self.lines.iter().zip(ends).enumerate() {
+            let class = if line.paper { "kernel".to_owned() } else { format!("baton line-{}", number % COLOURS) };
+            let points: Vec<(f64, f64)> = line.points.iter().map(|(px, py)| (steps.at(*px), y(*py))).collect();
             let path: Vec<String> = points.iter().map(|(px, py)| format!("{px:.1},{py:.1}")).collect();
-            let class = if line.paper { "kernel" } else { "baton" };
-            let shade = 1.0 - 0.65 * i as f64 / self.lines.len() as f64;
-            let _ = write!(
-                svg,
-                "<g class=\"{class}\" opacity=\"{shade:.2}\"><polyline class=\"trend\" points=\"{}\"/>",
-                path.join(" ")
-            );
-            for ((px, py), (_, value)) in points.iter().zip(&line.points) {
+            let _ = write!(svg, "<g class=\"{class}\"><polyline class=\"trend\" points=\"{}\"/>", path.join(" "));
+            let circles = if points.len() <= CIRCLES { points.len() } else { 0 };
+            for ((px, py), (_, value)) in points.iter().zip(&line.points).take(circles) {
                 let _ = write!(
                     svg,
                     "<circle class=\"mark\" cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"2.5\"><title>{}</title></circle>",
                     short(*value)
                 );
             }
-            if let Some((px, py)) = points.last() {
+            if let Some((px, _)) = points.last() {
                 let label = escape(&line.label);
-                let _ = write!(svg, "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>", px + 6.0, py + 4.0);
+                let _ =
+                    write!(svg, "<text class=\"label\" x=\"{:.1}\" y=\"{:.1}\">{label}</text>", px + 6.0, end + 4.0);
             }
             svg.push_str("</g>");
         }
@@ -100,18 +142,73 @@ impl Lines {
     }
 }
 
+/// A value of x in a few letters.
+fn step_text(step: f64) -> String {
+    if step >= 1024.0 && step % 1024.0 == 0.0 {
+        format!("{}K", step / 1024.0)
+    } else if step >= 9_995.0 || step.fract() != 0.0 {
+        short(step)
+    } else {
+        step.to_string()
+    }
+}
+
+/// Heights for labels that would be at these: none overlaps another.
+fn label_heights(wanted: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut heights: Vec<f64> = wanted.collect();
+    let mut order: Vec<usize> = (0..heights.len()).collect();
+    order.sort_by(|a, b| heights[*a].total_cmp(&heights[*b]));
+    for pair in 1..order.len() {
+        let above = heights[order[pair - 1]];
+        let at = &mut heights[order[pair]];
+        *at = at.max(above + LABEL_Y);
+    }
+    // Where the lowest would be below the plot, all that crowd there move up.
+    let mut limit = HEIGHT - LABEL_Y;
+    for &index in order.iter().rev() {
+        heights[index] = heights[index].min(limit);
+        limit = heights[index] - LABEL_Y;
+    }
+    heights
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn plot(points: &[(f64, f64)]) -> Lines {
+        let line = |paper| Line { label: "16 <KB".into(), points: points.to_vec(), paper };
+        Lines { id: "x".into(), title: "t".into(), unit: "%", lines: vec![line(false), line(true)] }
+    }
+
     #[test]
-    fn steps_stand_at_equal_distances() {
-        let line = |paper| Line { label: "16 <KB".into(), points: vec![(1.0, 10.0), (2.0, 20.0), (64.0, 40.0)], paper };
-        let plot = Lines { id: "x".into(), title: "t".into(), unit: "%", lines: vec![line(false), line(true)] };
-        let svg = plot.render();
-        assert!(svg.contains("data-marks=\"6\""), "{svg}");
-        assert!(svg.contains("34.0,115.0 148.0,82.0 262.0,16.0"), "{svg}");
-        assert!(svg.contains("16 &lt;KB") && svg.contains("class=\"kernel\""));
-        assert!(Lines { lines: vec![], ..plot }.render().contains("data-marks=\"0\""));
+    fn x_is_linear_unless_its_values_span_much() {
+        let svg = plot(&[(1.0, 10.0), (2.0, 20.0), (5.0, 40.0)]).render();
+        assert!(svg.contains("34.0,121.6 85.5,95.2 240.0,42.4"), "{svg}");
+        let svg = plot(&[(1.0, 10.0), (8.0, 20.0), (64.0, 40.0)]).render();
+        assert!(svg.contains("34.0,121.6 137.0,95.2 240.0,42.4"), "{svg}");
+        assert!(svg.contains("data-marks=\"6\"") && svg.contains("16 &lt;KB") && svg.contains("class=\"kernel\""));
+        assert!(Lines { lines: vec![], ..plot(&[]) }.render().contains("data-marks=\"0\""));
+    }
+
+    #[test]
+    fn many_points_have_few_labels_and_no_circles() {
+        let points: Vec<(f64, f64)> = (0..500).map(|x| (f64::from(x), 1.0)).collect();
+        let svg = plot(&points).render();
+        assert!(svg.matches("label middle").count() <= 8, "{svg}");
+        assert_eq!(svg.matches("<circle").count(), 0);
+    }
+
+    #[test]
+    fn labels_do_not_overlap() {
+        let mut heights = label_heights([100.0, 100.0, 30.0, 158.0, 157.0].into_iter());
+        heights.sort_by(f64::total_cmp);
+        assert!(heights.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_Y - 1e-9), "{heights:?}");
+        assert!(heights[4] <= HEIGHT, "{heights:?}");
+    }
+
+    #[test]
+    fn the_axis_ends_at_a_round_number() {
+        assert_eq!([0.0, 0.7, 41.0, 120.0].map(round_up), [1.0, 1.0, 50.0, 200.0]);
     }
 }

@@ -1,7 +1,7 @@
 //! `baton bench list`: all experiments of the lab.
 
 use baton_lab::experiment::Experiment;
-use baton_lab::papers::ALL;
+use baton_lab::papers::{ALL, exhibits};
 use std::fmt::Write as _;
 use std::io::Write as _;
 
@@ -17,10 +17,10 @@ pub fn run(_args: &Args) -> anyhow::Result<()> {
 }
 
 fn describe(experiment: &Experiment) -> String {
-    let Experiment { id, title, sources, needs, axes, command, .. } = experiment;
+    let Experiment { id, title, needs, axes, command, .. } = experiment;
     let mut out = format!("{id}\n  measures  {title}\n");
-    for source in *sources {
-        let _ = writeln!(out, "  repeats   {source} ({}, {})", source.paper.title, source.paper.year);
+    for exhibit in exhibits::of(experiment.id) {
+        let _ = writeln!(out, "  repeats   {exhibit}: {}", exhibit.about);
     }
     for need in *needs {
         let without = need.without.map_or(String::new(), |without| format!("; otherwise {without}"));

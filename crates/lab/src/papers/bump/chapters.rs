@@ -4,8 +4,7 @@
 //! for Accelerating TCP/IP Processing*.
 
 use super::{Figure, Results, claims};
-use crate::experiment::{Axis, Experiment, Need, Source, Statement};
-use crate::papers::{RA, RSC};
+use crate::experiment::{Axis, Experiment, Need, Statement};
 
 /// A chapter: what it compares, and a paper's statements about it. A plan has the contenders and works;
 /// "off", the base of the paper's comparison, is among the contenders.
@@ -45,19 +44,10 @@ const AXES: &[Axis] = &[
 
 const PERF: Need = Need { what: "perf", without: Some("leaves out CPU time by routine") };
 
-const fn ra(place: &'static str) -> Source {
-    Source { paper: &RA, place }
-}
-
-const fn rsc(place: &'static str) -> Source {
-    Source { paper: &RSC, place }
-}
-
 /// One connection, by limit.
 pub const LIMIT: Experiment = Experiment {
     id: "bump-limit",
     title: "Coalescing in front of the kernel: one connection, by limit",
-    sources: &[ra("figures 7 and 11"), rsc("figure 12")],
     needs: &[Need::ROOT],
     axes: AXES,
     command: "baton bump bench --only limit",
@@ -68,7 +58,6 @@ pub const LIMIT: Experiment = Experiment {
 pub const RECEIVER: Experiment = Experiment {
     id: "bump-receiver",
     title: "Coalescing in front of the kernel: one connection, by limit, the receiver on a CPU of its own",
-    sources: &[ra("figures 7 to 9")],
     needs: &[Need::ROOT, PERF],
     axes: AXES,
     command: "baton bump bench --only receiver",
@@ -79,7 +68,6 @@ pub const RECEIVER: Experiment = Experiment {
 pub const CONNECTIONS: Experiment = Experiment {
     id: "bump-connections",
     title: "Coalescing in front of the kernel: by number of connections",
-    sources: &[ra("figure 12")],
     needs: &[Need::ROOT],
     axes: AXES,
     command: "baton bump bench --only connections",
@@ -90,7 +78,6 @@ pub const CONNECTIONS: Experiment = Experiment {
 pub const MESSAGES: Experiment = Experiment {
     id: "bump-messages",
     title: "Coalescing in front of the kernel: by size of messages, with RSC's rules",
-    sources: &[rsc("figures 10 and 12")],
     needs: &[Need::ROOT],
     axes: AXES,
     command: "baton bump bench --only messages",
@@ -101,7 +88,6 @@ pub const MESSAGES: Experiment = Experiment {
 pub const LATENCY: Experiment = Experiment {
     id: "bump-latency",
     title: "Coalescing in front of the kernel: one-byte requests, one connection",
-    sources: &[ra("table 1")],
     needs: &[Need::ROOT],
     axes: AXES,
     command: "baton bump bench --only latency",

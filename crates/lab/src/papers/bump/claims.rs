@@ -124,18 +124,18 @@ pub const LATENCY: &[Statement<Results>] = &[Statement {
 
 impl Results {
     /// The series of a contender in a chapter, one for each work.
-    fn all<'a>(&'a self, chapter: &'a str, contender: Contender) -> impl Iterator<Item = &'a Series> {
+    pub(super) fn all<'a>(&'a self, chapter: &'a str, contender: Contender) -> impl Iterator<Item = &'a Series> {
         let wanted = move |series: &&Series| series.point.chapter == chapter && series.point.contender == contender;
         self.series.iter().filter(wanted)
     }
 
     /// The first of them.
-    fn find(&self, chapter: &str, contender: Contender) -> Option<&Series> {
+    pub(super) fn find(&self, chapter: &str, contender: Contender) -> Option<&Series> {
         self.series.iter().find(|Series { point, .. }| point.chapter == chapter && point.contender == contender)
     }
 
     /// How much larger a figure is than without coalescing, as a share.
-    fn gain(&self, series: &Series, figure: Figure) -> Option<f64> {
+    pub(super) fn gain(&self, series: &Series, figure: Figure) -> Option<f64> {
         Some(series.ratio(self.base(series)?, figure)? - 1.0)
     }
 }

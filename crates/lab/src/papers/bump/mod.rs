@@ -22,6 +22,7 @@ mod claims;
 mod fit;
 mod page;
 mod routines;
+mod rows;
 
 pub use chapters::{CHAPTERS, CONNECTIONS, Chapter, LATENCY, LIMIT, MESSAGES, RECEIVER};
 

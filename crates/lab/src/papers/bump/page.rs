@@ -4,6 +4,7 @@ use super::fit::{Fit, fit};
 use super::routines;
 use super::{CHAPTERS, Chapter, Contender, Figure, Point, Results, Series, Work};
 use crate::experiment::Findings;
+use crate::papers::exhibits;
 use crate::report::Side;
 use crate::report::claim::{self, Claim};
 use crate::report::html::page;
@@ -20,7 +21,7 @@ impl Results {
     /// If they have no form in JSON.
     pub fn findings(&self) -> anyhow::Result<Findings> {
         let claims = self.chapters().flat_map(|chapter| self.claims(chapter)).collect();
-        Ok(Findings::new(self, self.table(), claims)?.with(self.csv(), self.page()))
+        Ok(Findings::new(self, self.table(), claims)?.with(self.csv(), self.page()).showing(super::rows::rows(self)))
     }
 
     /// The papers' statements about a chapter, compared with the results.
@@ -211,7 +212,7 @@ impl Results {
 
 /// The title of a chapter, with the places in papers that it repeats.
 fn title(chapter: &Chapter) -> String {
-    let sources: Vec<String> = chapter.experiment.sources.iter().map(ToString::to_string).collect();
+    let sources: Vec<String> = exhibits::of(chapter.experiment.id).map(ToString::to_string).collect();
     format!("{} ({})", chapter.experiment.title, sources.join(", "))
 }
 

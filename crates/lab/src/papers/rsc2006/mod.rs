@@ -15,9 +15,9 @@
 
 mod claims;
 mod report;
+mod rows;
 
-use super::RSC;
-use crate::experiment::{Axis as Varied, Experiment, Extent, Lab, Need, Source};
+use crate::experiment::{Axis as Varied, Experiment, Extent, Lab, Need};
 use crate::report::Machine;
 use crate::world::World;
 use crate::world::wire::{configure, veth};
@@ -42,7 +42,6 @@ use std::time::{Duration, Instant};
 pub const EXPERIMENT: Experiment = Experiment {
     id: "rsc",
     title: "Frames of real transfers that receive side coalescing joins",
-    sources: &[Source { paper: &RSC, place: "figures 4 to 8" }],
     needs: &[Need::ROOT],
     axes: &[
         Varied { name: "senders", about: "connections, each with a sender of its own" },

@@ -2,8 +2,10 @@
 //! the paper's statements next to our results.
 
 use super::claims::claims;
+use super::rows::rows;
 use super::{Cell, Outcome, STUDIED};
 use crate::experiment::Findings;
+use crate::papers::exhibits::rsc::WHY;
 use crate::report::claim;
 use crate::report::claim::Claim;
 use crate::report::html;
@@ -28,12 +30,6 @@ const FIGURES: [Figure; 5] = [
     Figure { number: 8, title: "moderation window", x: "frames; one line per message size; 16 connections" },
 ];
 
-/// Why figures here differ from the paper's.
-const WHY: &str = "The paper's senders were machines of their own behind two switches, where packets of several \
-    senders mix; here the senders share one queue at 1 Gb/s, which keeps a burst of a sender together. Their stacks \
-    cut messages by the segmentation offload of 2006; today's sends up to 64 KB in a burst. A message of 2 KB is two \
-    frames, of which one can be joined: 50 % is the most, and a window's end now and then parts the two.";
-
 fn kib(bytes: usize) -> String {
     format!("{} KB", bytes >> 10)
 }
@@ -44,7 +40,7 @@ impl Outcome {
     /// # Errors
     /// If they have no form in JSON.
     pub fn findings(&self) -> anyhow::Result<Findings> {
-        Ok(Findings::new(self, self.table(), claims(self))?.with(self.csv(), self.page()))
+        Ok(Findings::new(self, self.table(), claims(self))?.with(self.csv(), self.page()).showing(rows(self)))
     }
 
     /// The paper's statements about a figure, compared with the transfers.
@@ -54,7 +50,7 @@ impl Outcome {
     }
 
     /// Lines of a figure: label, and share in percent by x.
-    fn lines(&self, figure: u8) -> Vec<Line> {
+    pub(super) fn lines(&self, figure: u8) -> Vec<Line> {
         let studied = || self.cells.iter().filter(|cell| cell.senders == STUDIED);
         let by_senders = |wanted: &[usize]| {
             let line = |senders: &usize| {

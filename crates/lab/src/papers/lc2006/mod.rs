@@ -4,6 +4,8 @@
 //! measured its control engine at 12 % of one 1.8 GHz CPU while receiving 3.7 Gb/s, and at less than
 //! 20 % in all cases. Only the share per Gb/s carries over to another machine, so the report has it too.
 
+mod rows;
+
 use super::LC;
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need, Series, Source, Statement};
 use crate::report::claim::{self, Claim};
@@ -26,7 +28,6 @@ use std::time::Duration;
 pub const EXPERIMENT: Experiment = Experiment {
     id: "tce",
     title: "How busy the TCP Control Engine is, by message size and direction",
-    sources: &[SOURCE],
     needs: &[Need { without: Some("measures over a wire in memory"), ..Need::ROOT }],
     axes: &[
         Axis { name: "direction", about: "whether Baton receives or sends" },
@@ -202,7 +203,7 @@ impl Outcome {
     /// # Errors
     /// If they have no form in JSON.
     pub fn findings(&self) -> anyhow::Result<Findings> {
-        Ok(Findings::new(self, self.table(), self.claims())?.with(self.csv(), self.page()))
+        Ok(Findings::new(self, self.table(), self.claims())?.with(self.csv(), self.page()).showing(rows::rows(self)))
     }
 
     /// The figures as a table for a terminal.

@@ -1,0 +1,59 @@
+//! CH, *Connection Handoff Policies for TCP Offload Network Interfaces*: which connections, how many,
+//! when.
+
+use crate::experiment::{Exhibit, Method};
+use crate::papers::CH;
+
+/// An exhibit that the testbed repeats in virtual time.
+const fn simulated(id: &'static str, what: &'static str, about: &'static str, why: &'static str) -> Exhibit {
+    Exhibit { id, paper: &CH, what, about, method: Method::Simulated, why, from: &["testbed"] }
+}
+
+/// Its tables and figures.
+pub const EXHIBITS: &[Exhibit] = &[
+    simulated(
+        "ch-table-1",
+        "Table 1",
+        "a heavily loaded NIC: delays of host packets, idle time, requests",
+        "Costs come from the first row's requests, idle time and stack share; the delays and the other rows are predicted. \
+         The paper does not print how long its queues are.",
+    ),
+    simulated(
+        "ch-figure-4",
+        "Figure 4",
+        "share of packets by connection rank",
+        "The traces are not at hand; generators with documented distributions stand for them.",
+    ),
+    simulated(
+        "ch-figure-5",
+        "Figure 5",
+        "host first and load control: profiles, idle time, rates",
+        "Only bars that the text names have a value of the paper.",
+    ),
+    simulated(
+        "ch-figure-6",
+        "Figure 6",
+        "the limit of connections over time under load control",
+        "The paper draws the course; its text says that it settles near 1,000 connections.",
+    ),
+    simulated(
+        "ch-figure-7",
+        "Figure 7",
+        "which connections: first come, thresholds, and an oracle",
+        "Only bars that the text names have a value of the paper. The oracle is ours: the paper estimates that the longest \
+         tenth of the connections would bring 60 % of the packets.",
+    ),
+    simulated(
+        "ch-figure-8",
+        "Figure 8",
+        "a faster NIC: 400, 600 and 800 MIPS",
+        "Only bars that the text names have a value of the paper.",
+    ),
+    simulated(
+        "ch-response-times",
+        "Response times",
+        "mean time from a request to its whole response",
+        "2,048 clients at 23,031 requests/s have 89 ms for each; the paper's 61 ms leave 28 ms in which a client neither \
+         waits nor asks, and its text does not say what fills them.",
+    ),
+];
