@@ -10,7 +10,10 @@ use std::fmt::Write as _;
 const WIDTH: f64 = 312.0;
 const HEIGHT: f64 = 170.0;
 const LEFT: f64 = 34.0;
-const RIGHT: f64 = 240.0;
+/// Lines end between these, as the room for their labels allows.
+const RIGHT: (f64, f64) = (150.0, 262.0);
+/// Width of a letter of a label.
+const LETTER: f64 = 6.3;
 const TOP: f64 = 16.0;
 const BASE: f64 = 148.0;
 /// Values of x that span more than this factor are drawn on a logarithmic scale.
@@ -48,6 +51,8 @@ pub struct Line {
 /// A scale of x.
 struct Steps {
     values: Vec<f64>,
+    /// Where the largest value is drawn.
+    right: f64,
     logarithmic: bool,
 }
 
@@ -57,14 +62,16 @@ impl Steps {
         values.sort_by(f64::total_cmp);
         values.dedup();
         let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0));
-        Steps { logarithmic: low > 0.0 && high / low > WIDE, values }
+        let letters = lines.iter().map(|line| line.label.chars().count()).max().unwrap_or(0);
+        let right = (WIDTH - 6.0 - LETTER * letters as f64).clamp(RIGHT.0, RIGHT.1);
+        Steps { logarithmic: low > 0.0 && high / low > WIDE, values, right }
     }
 
     fn at(&self, value: f64) -> f64 {
         let scale = |value: f64| if self.logarithmic { value.ln() } else { value };
         let (Some(low), Some(high)) = (self.values.first(), self.values.last()) else { return LEFT };
         let span = scale(*high) - scale(*low);
-        LEFT + (RIGHT - LEFT) * if span > 0.0 { (scale(value) - scale(*low)) / span } else { 0.0 }
+        LEFT + (self.right - LEFT) * if span > 0.0 { (scale(value) - scale(*low)) / span } else { 0.0 }
     }
 
     /// The values that have a label: as many as have room.
@@ -104,8 +111,9 @@ impl Lines {
             let (at, text) = (y(top * share), short(top * share));
             let _ = write!(
                 svg,
-                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
                  <text class=\"label value\" x=\"{}\" y=\"{:.1}\">{text}</text>",
+                steps.right,
                 LEFT - 4.0,
                 at + 4.0
             );
@@ -184,9 +192,9 @@ mod tests {
     #[test]
     fn x_is_linear_unless_its_values_span_much() {
         let svg = plot(&[(1.0, 10.0), (2.0, 20.0), (5.0, 40.0)]).render();
-        assert!(svg.contains("34.0,121.6 85.5,95.2 240.0,42.4"), "{svg}");
+        assert!(svg.contains("34.0,121.6 91.0,95.2 262.0,42.4"), "{svg}");
         let svg = plot(&[(1.0, 10.0), (8.0, 20.0), (64.0, 40.0)]).render();
-        assert!(svg.contains("34.0,121.6 137.0,95.2 240.0,42.4"), "{svg}");
+        assert!(svg.contains("34.0,121.6 148.0,95.2 262.0,42.4"), "{svg}");
         assert!(svg.contains("data-marks=\"6\"") && svg.contains("16 &lt;KB") && svg.contains("class=\"kernel\""));
         assert!(Lines { lines: vec![], ..plot(&[]) }.render().contains("data-marks=\"0\""));
     }

@@ -143,7 +143,7 @@ fn table_of(body: &mut String, rows: &[Row]) {
         let _ = write!(body, "<details><summary>{} rows</summary>", rows.len());
     }
     body.push_str(
-        "<div class=\"scroll\"><table><thead><tr><th></th><th>paper</th><th>here</th><th>unit</th><th>difference</th>\
+        "<div class=\"scroll\"><table class=\"matrix\"><thead><tr><th></th><th>paper</th><th>here</th><th>unit</th><th>difference</th>\
          </tr></thead><tbody>",
     );
     for row in rows {
