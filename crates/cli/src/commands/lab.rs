@@ -38,6 +38,8 @@ enum What {
     Rsc(PaperArgs),
     /// The loosely coupled split (Shalev, Makhervaks and others, 2006)
     Lc(PaperArgs),
+    /// Latency analysis: copies, checksums, searches, round trips (Wolman and others, 1994)
+    La(PaperArgs),
     /// Handoff policies, on a simulated NIC (Kim and Rixner, 2006)
     Ch(PaperArgs),
 }
@@ -81,6 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         What::Ra(args) => repeat("RA", args),
         What::Rsc(args) => repeat("RSC", args),
         What::Lc(args) => repeat("LC", args),
+        What::La(args) => repeat("LA", args),
         What::Ch(args) => repeat("CH", args),
     }
 }

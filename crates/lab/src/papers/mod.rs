@@ -5,6 +5,7 @@
 pub mod bump;
 pub mod ch2006;
 pub mod exhibits;
+pub mod la1994;
 pub mod lc2006;
 pub mod programs;
 pub mod rsc2006;
@@ -19,6 +20,10 @@ pub const CH: Paper = Paper {
     year: 2006,
     page: "ch2006.md",
 };
+
+/// Wolman, Voelker and Thekkath.
+pub const LA: Paper =
+    Paper { key: "LA", title: "Latency Analysis of TCP on an ATM Network", year: 1994, page: "la.md" };
 
 /// Shalev, Makhervaks and others.
 pub const LC: Paper =
@@ -36,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 10] = [
+pub const ALL: [Experiment; 12] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -45,6 +50,8 @@ pub const ALL: [Experiment; 10] = [
     bump::MESSAGES,
     bump::LATENCY,
     ch2006::EXPERIMENT,
+    la1994::MEMORY,
+    la1994::ROUND_TRIPS,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
 ];

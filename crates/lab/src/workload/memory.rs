@@ -26,7 +26,14 @@ impl Pair {
     /// # Errors
     /// If an engine cannot be made.
     pub fn new(offloads: bool) -> anyhow::Result<Pair> {
-        let options = MemoryOptions::new().checksum_offload(offloads).gso(offloads);
+        Pair::with(MemoryOptions::new().checksum_offload(offloads).gso(offloads))
+    }
+
+    /// Makes a pair on a wire with these options.
+    ///
+    /// # Errors
+    /// If an engine cannot be made.
+    pub fn with(options: MemoryOptions) -> anyhow::Result<Pair> {
         let (near, far) = MemoryPort::pair(options);
         let engine = |address: &str, port| -> anyhow::Result<EngineNet<MemoryPort>> {
             Ok(EngineNet::new(&HostConfig::new(address.parse()?), port, false)?)

@@ -4,6 +4,7 @@
 //! The experiments find the rows: each has a module `rows` with one function a table or figure.
 
 mod ch;
+mod la;
 mod lc;
 mod ra;
 pub mod rsc;
@@ -12,7 +13,7 @@ use crate::experiment::Exhibit;
 
 /// All tables and figures, by paper.
 pub fn all() -> impl Iterator<Item = &'static Exhibit> {
-    [ra::EXHIBITS, rsc::EXHIBITS, lc::EXHIBITS, ch::EXHIBITS].into_iter().flatten()
+    [ra::EXHIBITS, rsc::EXHIBITS, lc::EXHIBITS, ch::EXHIBITS, la::EXHIBITS].into_iter().flatten()
 }
 
 /// The tables and figures that an experiment repeats; none if it compares with the kernel only.

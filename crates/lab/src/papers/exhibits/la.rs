@@ -1,0 +1,58 @@
+//! LA, *Latency Analysis of TCP on an ATM Network*: where the time of a round trip goes.
+
+use crate::experiment::{Exhibit, Method};
+use crate::papers::LA;
+
+const fn measured(
+    id: &'static str,
+    what: &'static str,
+    about: &'static str,
+    from: &'static [&'static str],
+    why: &'static str,
+) -> Exhibit {
+    Exhibit { id, paper: &LA, what, about, method: Method::Measured, why, from }
+}
+
+/// Tables and figures without those by layer.
+pub const EXHIBITS: &[Exhibit] = &[
+    measured(
+        "la-table-1",
+        "Table 1",
+        "round trips by size over two devices",
+        &["la-round-trips"],
+        "A DECstation of 25 MHz there, two namespaces of one machine here; its adapter, wire and interrupts are a device \
+         of the kernel. So a round trip here is mostly wake-ups, and its size matters little.",
+    ),
+    measured(
+        "la-pcb-search",
+        "PCB search",
+        "time to find a connection, by how many there are",
+        &["la-memory"],
+        "The paper searched a list of control blocks only. A train of four lookups asks for the same connection, as packets \
+         come in trains; a cache of one entry serves three of them. 1,024 connections are asked for in turn, so that their own \
+         memory is in the cache.",
+    ),
+    measured(
+        "la-table-5",
+        "Table 5",
+        "copy and checksum, apart and in one pass",
+        &["la-memory"],
+        "All data is in the first cache. There a vector kernel sums faster than a copy stores, so one pass saves a smaller \
+         share than where both waited for memory; the simple loop is RFC 1071's.",
+    ),
+    measured(
+        "la-figure-2",
+        "Figure 2",
+        "copy and checksum by kernel and size",
+        &["la-memory"],
+        "The paper plots table 5. Here every kernel that this processor has is a line.",
+    ),
+    measured(
+        "la-table-7",
+        "Table 7",
+        "round trips with and without TCP's checksum",
+        &["la-round-trips"],
+        "Two engines on one thread over a wire in memory whose ends vouch for its bytes: no device, no wake-up. One pass of \
+         copy and checksum leaves little to save by leaving the checksum out.",
+    ),
+];
