@@ -2,8 +2,8 @@
 
 use crate::figures::{FIGURES, Metric};
 use crate::measure::{Measured, median_us};
-use crate::select::{Oracle, Selection};
-use crate::workload::Workload;
+use crate::select::{ByGain, Selection};
+use crate::workload::Kind;
 use crate::world::{Config, run};
 use baton_policy::rules::Rule;
 use core::num::NonZeroU64;
@@ -65,15 +65,19 @@ impl Metric {
 /// open. Returns `None` if it is none, or its workload is not built.
 pub fn configuration(shorthand: &str, base: &Config) -> Option<(Config, Box<dyn Selection>)> {
     let parts: Vec<&str> = shorthand.split('-').collect();
-    let &["W", places, priority @ ("P" | "N"), load @ ("L" | "N"), selection, mips] = parts.as_slice() else {
+    let &[letter, places, priority @ ("P" | "N"), load @ ("L" | "N"), selection, mips] = parts.as_slice() else {
         return None;
     };
+    let workload = Kind::ALL.into_iter().find(|kind| kind.letter() == letter)?;
     let selection: Box<dyn Selection> = match selection {
         "FCFS" => Box::new(Rule::FirstCome),
-        "oracle" => Box::new(Oracle(longest_tenth(base.seed))),
+        "predict" => Box::new(ByGain::predict(&base.costs)),
+        "oracle" => Box::new(ByGain::oracle(&base.costs)),
         threshold => Box::new(Rule::AfterSends(threshold.strip_prefix('T')?.parse::<NonZeroU64>().ok()?)),
     };
     let config = Config {
+        workload,
+        clients: workload.clients(),
         places: places.parse().ok()?,
         host_first: priority == "P",
         load_control: load == "L",
@@ -81,14 +85,6 @@ pub fn configuration(shorthand: &str, base: &Config) -> Option<(Config, Box<dyn 
         ..base.clone()
     };
     Some((config, selection))
-}
-
-/// Data packets from which on a connection is of the longest tenth.
-fn longest_tenth(seed: u64) -> u32 {
-    let mut workload = Workload::world_cup(seed);
-    let mut packets: Vec<u32> = (0..10_000).map(|_| workload.session().packets).collect();
-    packets.sort_unstable();
-    packets[9_000]
 }
 
 /// Runs the configurations that figures of the paper name, the oracle beside them, and returns all

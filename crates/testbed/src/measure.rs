@@ -13,8 +13,14 @@ pub struct Measured {
     pub connections: u64,
     /// See `connections`.
     pub handed_off: u64,
+    /// Connections that were taken back to make room for others.
+    pub restored: u64,
     /// Responses that clients received whole.
     pub requests: u64,
+    /// Turns of the server program.
+    pub turns: u64,
+    /// Pages of files that were read because main memory did not hold them.
+    pub pages: u64,
     /// Content bytes of these responses, head included.
     pub bytes: u64,
     /// Sum of their response times, in ns.
@@ -25,8 +31,10 @@ pub struct Measured {
     pub stack_ns: u64,
     /// Time that the host worked in system calls and the server program, in ns.
     pub program_ns: u64,
-    /// Packets that the NIC dropped.
+    /// Received packets that the NIC dropped, and packets that the host dropped since its ring was full.
     pub dropped: u64,
+    /// See `dropped`.
+    pub refused: u64,
     /// Times that host packets spent on the NIC: to be sent, and received, in ns.
     pub send_delays: Vec<u64>,
     /// See `send_delays`.

@@ -1,29 +1,165 @@
-//! Which connections are handed off (CH §3.3): a rule of the policy, or an oracle.
+//! Which connections are handed off (CH §3.3): a rule of the policy, `predict`, or an oracle.
 
-use baton_policy::rules::{Decision, Known, Room, Rule, Stay};
+use crate::costs::Costs;
+use crate::nic::Id;
+use baton_policy::places::{MOVES_AT_MOST, Pace, Prices};
+use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
+use baton_policy::survival::Survival;
+use std::collections::HashMap;
+
+/// A connection that may be handed off.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// Which.
+    pub id: Id,
+    /// Enqueue operations so far, which are in proportion to packets (CH §5.2).
+    pub sends: u64,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// Packets of its whole life, which only an oracle may read.
+    pub life: u64,
+    /// The time, in ns.
+    pub now_ns: u64,
+}
+
+/// The decision for a candidate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choice {
+    /// Hand it off.
+    Move,
+    /// Hand it off, and take this one back to the host.
+    Replace(Id),
+    /// Ask again at its next send.
+    Wait,
+    /// Do not ask again.
+    Never,
+}
 
 /// Decides for one connection at a time.
 pub trait Selection {
-    /// The decision for a connection of which `known` is known. `packets` is what it will send in its
-    /// life; only an oracle may read it.
-    fn decide(&mut self, known: &Known, room: Room, packets: u32) -> Decision;
+    /// The decision, asked when a connection is established and at each send.
+    fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice;
+
+    /// A connection sends, wherever it is.
+    fn sends(&mut self, _id: Id, _packets: u64, _now_ns: u64) {}
+
+    /// A connection ended after so many sends.
+    fn ended(&mut self, _id: Id, _sends: u64) {}
 }
 
 impl Selection for Rule {
-    fn decide(&mut self, known: &Known, room: Room, _packets: u32) -> Decision {
-        Rule::decide(*self, known, room)
+    fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice {
+        let known = Known { sends: candidate.sends, bytes: candidate.bytes, history: History::New };
+        match self.decide(&known, room) {
+            Decision::Move => Choice::Move,
+            Decision::NotYet(Wait::Room) | Decision::Never(_) => Choice::Never,
+            Decision::NotYet(_) => Choice::Wait,
+        }
     }
 }
 
-/// Knows each connection's life, and takes those that send at least so many data packets.
-#[derive(Clone, Copy, Debug)]
-pub struct Oracle(pub u32);
+/// How many of those on the NIC are compared with a newcomer.
+const LOOKS: usize = 16;
 
-impl Selection for Oracle {
-    fn decide(&mut self, known: &Known, room: Room, packets: u32) -> Decision {
-        if packets < self.0 {
-            return Decision::Never(Stay::Rule);
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    pace: Pace,
+    sends: u64,
+    life: u64,
+    moves: u8,
+    there: bool,
+}
+
+/// Places by gain: what each connection is expected to send yet, and how fast ([`baton_policy::places`]). As
+/// an oracle it knows what each one is still to send.
+#[derive(Clone, Debug)]
+pub struct ByGain {
+    prices: Prices,
+    oracle: bool,
+    survival: Survival,
+    seen: HashMap<Id, Seen>,
+    there: Vec<Id>,
+    hand: usize,
+}
+
+impl ByGain {
+    /// The rule `predict`, with the prices of a NIC of these costs.
+    pub fn predict(costs: &Costs) -> ByGain {
+        ByGain::new(costs, false)
+    }
+
+    /// An oracle of connections' lives.
+    pub fn oracle(costs: &Costs) -> ByGain {
+        ByGain::new(costs, true)
+    }
+
+    /// Two packets of three need no host; a move costs the host a handoff each way. The host has 2 GHz.
+    fn new(costs: &Costs, oracle: bool) -> ByGain {
+        let saving_ns = (costs.host_packet.saturating_sub(costs.host_bypass) / 2) as u32;
+        let prices = Prices { saving_ns, move_ns: costs.host_handoff as u32 };
+        let (survival, seen) = Default::default();
+        ByGain { prices, oracle, survival, seen, there: Vec::new(), hand: 0 }
+    }
+
+    fn gain(&self, id: Id, now_ns: u64) -> u64 {
+        let Some(seen) = self.seen.get(&id) else { return 0 };
+        let rate = seen.pace.per_second(now_ns);
+        if self.oracle {
+            return self.prices.gain(seen.life.saturating_sub(seen.sends), rate);
         }
-        Rule::FirstCome.decide(known, room)
+        if seen.there {
+            return self.prices.gain_there(rate);
+        }
+        self.prices.gain(self.survival.expected(seen.sends).packets, rate)
+    }
+
+    fn note(&mut self, id: Id) {
+        if let Some(seen) = self.seen.get_mut(&id) {
+            (seen.there, seen.moves) = (true, seen.moves + 1);
+        }
+        self.there.push(id);
+    }
+}
+
+impl Selection for ByGain {
+    fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice {
+        let Candidate { id, life, now_ns, .. } = *candidate;
+        let seen = self.seen.entry(id).or_default();
+        seen.life = life;
+        let gain = self.gain(id, now_ns);
+        let moves = self.seen.get(&id).map_or(0, |seen| seen.moves);
+        if gain == 0 || moves >= MOVES_AT_MOST || room.at_most == 0 {
+            return Choice::Wait;
+        }
+        if room.connections < room.at_most {
+            self.note(id);
+            return Choice::Move;
+        }
+        let places = self.there.len();
+        let looks = LOOKS.min(places);
+        let first = self.hand;
+        let looked = (0..looks).map(|step| (first + step) % places);
+        let gains: Vec<(usize, u64)> = looked.map(|at| (at, self.gain(self.there[at], now_ns))).collect();
+        self.hand = (first + looks) % places.max(1);
+        let Some(loser) = self.prices.takes_over(gain, gains) else { return Choice::Wait };
+        let loser = self.there.swap_remove(loser);
+        if let Some(seen) = self.seen.get_mut(&loser) {
+            seen.there = false;
+        }
+        self.note(id);
+        Choice::Replace(loser)
+    }
+
+    fn sends(&mut self, id: Id, packets: u64, now_ns: u64) {
+        let seen = self.seen.entry(id).or_default();
+        seen.sends += packets;
+        seen.pace.add(now_ns, packets as u32);
+    }
+
+    fn ended(&mut self, id: Id, sends: u64) {
+        self.survival.ended(sends);
+        if self.seen.remove(&id).is_some_and(|seen| seen.there) {
+            self.there.retain(|&other| other != id);
+        }
     }
 }
