@@ -16,5 +16,6 @@ pub mod measure;
 pub mod nic;
 pub mod select;
 pub mod stack;
+pub mod trace;
 pub mod workload;
 pub mod world;

@@ -180,7 +180,7 @@ enum Effect {
 struct World<'a> {
     config: Config,
     selection: &'a mut dyn Selection,
-    workload: Box<dyn Workload>,
+    workload: &'a mut dyn Workload,
     load: LoadControl,
     now: u64,
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
@@ -211,18 +211,18 @@ struct World<'a> {
 
 /// Runs a configuration with its generator.
 pub fn run(config: &Config, selection: &mut dyn Selection) -> Measured {
-    run_with(config, config.workload.generator(config.seed), selection)
+    run_with(config, config.workload.generator(config.seed).as_mut(), selection)
 }
 
 /// Runs a configuration with these sessions, such as a trace's.
-pub fn run_with(config: &Config, workload: Box<dyn Workload>, selection: &mut dyn Selection) -> Measured {
+pub fn run_with(config: &Config, workload: &mut dyn Workload, selection: &mut dyn Selection) -> Measured {
     let mut world = World::new(config.clone(), workload, selection);
     world.run();
     world.measured
 }
 
 impl<'a> World<'a> {
-    fn new(config: Config, workload: Box<dyn Workload>, selection: &'a mut dyn Selection) -> World<'a> {
+    fn new(config: Config, workload: &'a mut dyn Workload, selection: &'a mut dyn Selection) -> World<'a> {
         let hard_limit = NonZeroU32::new(config.places).unwrap_or(NonZeroU32::MIN);
         let watermarks = WATERMARKS.expect("low is below high");
         let received = if config.host_first { config.costs.nic_queue } else { config.costs.nic_ring };

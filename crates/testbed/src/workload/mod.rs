@@ -51,8 +51,8 @@ impl Session {
 
 /// Gives connections what they will do.
 pub trait Workload {
-    /// The next connection's requests; at least one.
-    fn session(&mut self) -> Session;
+    /// The next connection's requests, at least one; nothing at the end of a trace.
+    fn session(&mut self) -> Option<Session>;
 }
 
 /// A workload of CH table 3.
@@ -104,7 +104,8 @@ impl Kind {
 /// Shares of all packets, in percent: of the half of the connections that sends least, and of the tenth
 /// that sends most (CH figure 4).
 pub fn shares(workload: &mut dyn Workload, sessions: usize) -> (f64, f64) {
-    let mut packets: Vec<u32> = (0..sessions).map(|_| workload.session().packets()).collect();
+    let mut packets: Vec<u32> =
+        (0..sessions).filter_map(|_| workload.session()).map(|session| session.packets()).collect();
     packets.sort_unstable();
     let sum = |part: &[u32]| part.iter().map(|&packets| f64::from(packets)).sum::<f64>();
     let all = sum(&packets).max(1.0);
@@ -123,7 +124,7 @@ mod tests {
             let (half, tenth) = shares(kind.generator(1).as_mut(), 20_000);
             let sessions: Vec<Session> = {
                 let mut generator = kind.generator(1);
-                (0..20_000).map(|_| generator.session()).collect()
+                (0..20_000).filter_map(|_| generator.session()).collect()
             };
             let requests = sessions.iter().map(|s| s.requests.len()).sum::<usize>() as f64;
             let bytes = sessions.iter().flat_map(|s| &s.requests).map(|r| f64::from(r.bytes)).sum::<f64>();

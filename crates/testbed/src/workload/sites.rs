@@ -62,12 +62,12 @@ impl Site {
 }
 
 impl Workload for Site {
-    fn session(&mut self) -> Session {
+    fn session(&mut self) -> Option<Session> {
         let count = pareto(&mut self.rng, self.shape.requests_shape, self.shape.most_requests);
         let requests = (0..count).map(|_| {
             let file = self.popularity.draw(&mut self.rng);
             Request { file, bytes: HEAD_BYTES + self.sizes[file as usize], dynamic: false, cached: true }
         });
-        Session { requests: requests.collect(), kbps: None }
+        Some(Session { requests: requests.collect(), kbps: None })
     }
 }

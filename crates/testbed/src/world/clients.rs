@@ -20,12 +20,13 @@ impl Connection {
 
 impl World<'_> {
     pub(super) fn begin(&mut self) {
+        let Some(session) = self.workload.session() else { return };
         let id = self.connections.len() as Id;
         let slot = self.free_slots.pop().unwrap_or(u64::from(id));
         let mut connection = Box::new(Connection {
             client: Peer::new(id.wrapping_mul(0x9e37_79b9)),
             server: Peer::new(id.wrapping_mul(0x85eb_ca6b)),
-            session: self.workload.session(),
+            session,
             place: Place::Host,
             slot,
             offered: false,
