@@ -1,7 +1,7 @@
 //! Calibration: the five costs that the paper's baselines fix, and nothing else.
 //!
 //! It reads [`BASELINE`], [`STATIC_NIC_IDLE`] and the sentence of CH §4.1 on one connection on each side. It
-//! never reads [`crate::figures`], whose rows are predicted; a test asserts both.
+//! never reads [`crate::ch::figures`], whose rows are predicted; a test asserts both.
 
 use crate::costs::Costs;
 use crate::measure::Measured;
@@ -92,17 +92,22 @@ pub fn calibrate(config: &Config, rounds: u32) -> Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::{FIGURES, Metric};
+    use crate::ch::figures::{FIGURES, GAINS};
+    use crate::ch::metric::Metric;
 
-    /// The only figures of the baseline that are predicted are its delays and response time.
+    /// Delays and response time of the baselines are predicted, and no other of their figures.
     #[test]
     fn no_row_that_is_read_is_also_predicted() {
-        let read = [Metric::RequestRate, Metric::NicIdle, Metric::HostIdle];
-        let both = FIGURES.iter().find(|&&(_, name, metric, _)| name == "W-0-N-N-FCFS-400" && read.contains(&metric));
+        let read = [Metric::RequestRate, Metric::Stack, Metric::NicIdle, Metric::HostIdle];
+        let baselines = ["W-0-N-N-FCFS-400", "S-0-N-N-FCFS-400"];
+        let both = FIGURES.iter().find(|(_, name, metric, _)| baselines.contains(name) && read.contains(metric));
         assert_eq!(both, None);
+        assert!(GAINS.iter().all(|(name, ..)| !baselines.contains(name)));
         let source = include_str!("calibration.rs");
         let code = source.split("mod tests").next().unwrap_or_default();
-        assert!(!code.contains("FIGURES"), "the calibration reads a predicted row");
+        for table in ["FIGURES", "GAINS"] {
+            assert!(!code.contains(table), "the calibration reads a predicted row");
+        }
     }
 
     #[test]

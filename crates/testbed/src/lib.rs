@@ -11,7 +11,6 @@ pub mod cache;
 pub mod calibration;
 pub mod ch;
 pub mod costs;
-pub mod figures;
 pub mod measure;
 pub mod nic;
 pub mod select;

@@ -273,7 +273,8 @@ impl<'a> World<'a> {
             if !warm && self.packets >= self.config.warm_up {
                 warm = true;
                 let course = core::mem::take(&mut self.measured.course);
-                self.measured = Measured { course, ..Measured::default() };
+                let measured_from = course.len();
+                self.measured = Measured { course, measured_from, ..Measured::default() };
                 (self.nic.dropped, self.nic.refused) = (0, 0);
                 self.started_ns = self.now;
             }

@@ -1,6 +1,6 @@
 //! Directions that CH states, on runs shorter than the paper's, and that a seed replays a run.
 
-use baton_testbed::ch::configuration;
+use baton_testbed::ch::runs::configuration;
 use baton_testbed::measure::{Measured, median_us};
 use baton_testbed::world::{Config, run};
 

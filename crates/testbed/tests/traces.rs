@@ -100,7 +100,7 @@ impl Read for Endless {
         if self.part.is_empty() && self.left > 0 {
             self.left -= 1;
             let seconds = if self.same_time { 0 } else { self.left as u32 };
-            self.part = cup(!seconds, self.left as u32 / 3, 1, 1000, (self.left % 1000 == 0) as u8 * 99);
+            self.part = cup(!seconds, self.left as u32 / 3, 1, 1000, self.left.is_multiple_of(1000) as u8 * 99);
         }
         let taken = self.part.len().min(buffer.len());
         buffer[..taken].copy_from_slice(&self.part[..taken]);
