@@ -2,6 +2,8 @@
 
 use crate::costs::Costs;
 use crate::nic::Id;
+use crate::stack::MSS;
+use crate::workload::Session;
 use baton_policy::places::{MOVES_AT_MOST, Pace, Prices};
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use baton_policy::survival::Survival;
@@ -16,11 +18,37 @@ pub struct Candidate {
     pub sends: u64,
     /// Bytes so far.
     pub bytes: u64,
-    /// Packets of its whole life, which only an oracle may read.
-    pub life: u64,
     /// The time, in ns.
     pub now_ns: u64,
 }
+
+/// What a connection will do: its session, and how far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Ahead<'a> {
+    /// All its requests.
+    pub session: &'a Session,
+    /// How many of them have come.
+    pub served: usize,
+    /// Bytes of the last one's response that are not written yet.
+    pub unwritten: u32,
+}
+
+impl Ahead<'_> {
+    /// Packets still to come, and how many there are for a response. A client that holds its rate pauses
+    /// after a response, so its next ones do not count.
+    fn left(self) -> (u64, u64) {
+        let now = u64::from(self.unwritten.div_ceil(MSS));
+        if self.session.kbps.is_some() {
+            return (now, now);
+        }
+        let later = &self.session.requests[self.served..];
+        let all = now + later.iter().map(|request| u64::from(request.packets())).sum::<u64>();
+        (all, all / (later.len() as u64 + 1))
+    }
+}
+
+/// Responses a second of a client: any number gives the same order of connections.
+const TURNS: u64 = 15;
 
 /// The decision for a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,8 +68,8 @@ pub trait Selection {
     /// The decision, asked when a connection is established and at each send.
     fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice;
 
-    /// A connection sends, wherever it is.
-    fn sends(&mut self, _id: Id, _packets: u64, _now_ns: u64) {}
+    /// A connection sends, wherever it is. Only an oracle may read what it will do.
+    fn sends(&mut self, _id: Id, _packets: u64, _now_ns: u64, _ahead: Ahead<'_>) {}
 
     /// A connection ended after so many sends.
     fn ended(&mut self, _id: Id, _sends: u64) {}
@@ -65,7 +93,9 @@ const LOOKS: usize = 16;
 struct Seen {
     pace: Pace,
     sends: u64,
-    life: u64,
+    /// Packets still to come, and their rate: an oracle's knowledge.
+    left: u64,
+    rate: u64,
     moves: u8,
     there: bool,
 }
@@ -93,7 +123,8 @@ impl ByGain {
         ByGain::new(costs, true)
     }
 
-    /// Two packets of three need no host; a move costs the host a handoff each way. The host has 2 GHz.
+    /// A packet saves what it costs on the host less a message; a move costs a handoff each way. The host has
+    /// 2 GHz.
     fn new(costs: &Costs, oracle: bool) -> ByGain {
         let saving_ns = (costs.host_packet.saturating_sub(costs.host_bypass) / 2) as u32;
         let prices = Prices { saving_ns, move_ns: costs.host_handoff as u32 };
@@ -103,10 +134,10 @@ impl ByGain {
 
     fn gain(&self, id: Id, now_ns: u64) -> u64 {
         let Some(seen) = self.seen.get(&id) else { return 0 };
-        let rate = seen.pace.per_second(now_ns);
         if self.oracle {
-            return self.prices.gain(seen.life.saturating_sub(seen.sends), rate);
+            return self.prices.gain(seen.left, seen.rate);
         }
+        let rate = seen.pace.per_second(now_ns);
         if seen.there {
             return self.prices.gain_there(rate);
         }
@@ -123,9 +154,7 @@ impl ByGain {
 
 impl Selection for ByGain {
     fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice {
-        let Candidate { id, life, now_ns, .. } = *candidate;
-        let seen = self.seen.entry(id).or_default();
-        seen.life = life;
+        let Candidate { id, now_ns, .. } = *candidate;
         let gain = self.gain(id, now_ns);
         let moves = self.seen.get(&id).map_or(0, |seen| seen.moves);
         if gain == 0 || moves >= MOVES_AT_MOST || room.at_most == 0 {
@@ -150,8 +179,12 @@ impl Selection for ByGain {
         Choice::Replace(loser)
     }
 
-    fn sends(&mut self, id: Id, packets: u64, now_ns: u64) {
+    fn sends(&mut self, id: Id, packets: u64, now_ns: u64, ahead: Ahead<'_>) {
         let seen = self.seen.entry(id).or_default();
+        if self.oracle {
+            let (left, in_turn) = ahead.left();
+            (seen.left, seen.rate) = (left, in_turn * TURNS);
+        }
         seen.sends += packets;
         seen.pace.add(now_ns, packets as u32);
     }

@@ -33,6 +33,13 @@ pub struct Request {
     pub cached: bool,
 }
 
+impl Request {
+    /// Packets that the server sends for data: the head's, and the content's.
+    pub fn packets(self) -> u32 {
+        1 + (self.bytes - HEAD_BYTES).div_ceil(MSS)
+    }
+}
+
 /// The requests that a connection will make.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Session {
@@ -43,9 +50,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Packets that the server sends for data, the heads among them, which only an oracle may read before the end.
+    /// Packets that the server sends for data.
     pub fn packets(&self) -> u32 {
-        self.requests.iter().map(|request| 1 + (request.bytes - HEAD_BYTES).div_ceil(MSS)).sum()
+        self.requests.iter().map(|request| request.packets()).sum()
     }
 }
 

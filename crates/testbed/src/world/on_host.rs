@@ -4,11 +4,11 @@
 //! NIC when its own processing is done, not when the whole task is.
 
 use super::{
-    BUFFERS, COPIES_AT, Event, FILES_AT, HEADER_BYTES, Place, RECEIVED_AT, SEND_BUFFER, SENT_AT, STATE_AT, STATE_BYTES,
-    Task, World,
+    BUFFERS, COPIES_AT, Connection, Event, FILES_AT, HEADER_BYTES, Place, RECEIVED_AT, SEND_BUFFER, SENT_AT, STATE_AT,
+    STATE_BYTES, Task, World,
 };
 use crate::nic::{Id, Work};
-use crate::select::{Candidate, Choice};
+use crate::select::{Ahead, Candidate, Choice};
 use crate::stack::{MSS, Peer, Shared};
 use crate::workload::{HEAD_BYTES, Request};
 use baton_policy::load::State;
@@ -158,7 +158,9 @@ impl World<'_> {
         // CH §5.2: enqueue operations are proportional to sent packets.
         let sends = u64::from(bytes.div_ceil(MSS));
         connection.sends += sends;
-        self.selection.sends(id, sends, self.now);
+        let Connection { session, served, unwritten, .. } = &**connection;
+        let ahead = Ahead { session, served: *served, unwritten: *unwritten };
+        self.selection.sends(id, sends, self.now, ahead);
         self.offer(id);
         self.command(Work::Write(id, bytes));
     }
@@ -212,13 +214,7 @@ impl World<'_> {
         // In DECREASE nobody may come, whatever the limit.
         let at_most = if self.load.state() == State::Decrease { 0 } else { self.load.soft_limit() };
         let room = Room { connections: u64::from(self.on_nic), at_most: u64::from(at_most), load_limit: u64::MAX };
-        let candidate = Candidate {
-            id,
-            sends: connection.sends,
-            bytes: connection.server.received,
-            life: u64::from(connection.session.packets()),
-            now_ns: self.now,
-        };
+        let candidate = Candidate { id, sends: connection.sends, bytes: connection.server.received, now_ns: self.now };
         match self.selection.choose(&candidate, room) {
             Choice::Move => self.hand_off(id),
             Choice::Replace(loser) => {
