@@ -13,7 +13,11 @@ fn main() {
     let mut progress = |name: &str| eprintln!("{name}");
     match std::env::args().nth(1).as_deref() {
         Some("calibrate") => println!("{:#?}", baton_testbed::calibration::calibrate(&base, 4)),
-        Some("sensitivity") => print(&sensitivity(&base, "W-4096-P-L-FCFS-400", &mut progress)),
+        Some("sensitivity") => {
+            for name in ["W-4096-P-L-FCFS-400", "W-1024-N-N-FCFS-400"] {
+                print(&sensitivity(&base, name, &mut progress));
+            }
+        }
         Some("statements") => statements(&base, &mut progress).iter().for_each(print_statement),
         Some(other) if !IDS.contains(&other) => {
             eprintln!("`{other}` is no part of this example; give `calibrate`, `sensitivity`, `statements`,");

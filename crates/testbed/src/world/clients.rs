@@ -10,6 +10,9 @@ use baton_policy::load::Observed;
 use baton_tcp::segment::Segment;
 use baton_tcp::time::Instant;
 
+/// A SYN without answer is repeated after this time (RFC 2988 §2.1, of 2000; `Tcb` has RFC 6298's second).
+const SYN_AGAIN_NS: u64 = 3_000_000_000;
+
 impl Connection {
     /// When a client that holds its rate may ask again: bits by kb/s.
     fn asks_at(&self) -> Option<u64> {
@@ -128,7 +131,10 @@ impl World<'_> {
             return;
         }
         let Some(at) = peer.deadline() else { return };
-        let at = (at.since(Instant(0)).as_micros() * 1000 + 1000).max(self.now);
+        let mut at = (at.since(Instant(0)).as_micros() * 1000 + 1000).max(self.now);
+        if side == 0 && !connection.client.established {
+            at = at.max(connection.begun_at + SYN_AGAIN_NS);
+        }
         if at < connection.timers[side] {
             connection.timers[side] = at;
             self.plan(at, if side == 0 { Event::ClientTimer(id) } else { Event::ServerTimer(id) });
