@@ -12,7 +12,7 @@ use std::collections::HashMap;
 /// A connection that may be handed off.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Which.
+    /// The connection's number.
     pub id: Id,
     /// Enqueue operations so far, which are in proportion to packets (CH §5.2).
     pub sends: u64,
@@ -22,7 +22,7 @@ pub struct Candidate {
     pub now_ns: u64,
 }
 
-/// What a connection will do: its session, and how far it is.
+/// The rest of a connection: its session, and how far it is.
 #[derive(Clone, Copy, Debug)]
 pub struct Ahead<'a> {
     /// All its requests.

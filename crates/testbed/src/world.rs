@@ -48,7 +48,7 @@ const COPIES_AT: u64 = 5 << 32;
 /// A configuration of CH table 3.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What the clients ask for.
+    /// The workload of the clients.
     pub workload: Kind,
     /// Connections at any time.
     pub clients: u32,

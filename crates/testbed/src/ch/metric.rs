@@ -57,7 +57,7 @@ impl Metric {
         Metric::Response,
     ];
 
-    /// Its unit.
+    /// The unit that rows print.
     pub const fn unit(self) -> &'static str {
         match self {
             Metric::RequestRate => "requests/s",

@@ -43,7 +43,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A quantity.
+    /// The value of a quantity.
     pub fn get(&self, metric: Metric) -> f64 {
         self.values[metric as usize]
     }

@@ -84,7 +84,7 @@ pub struct Damage {
     pub number: u64,
     /// Where it begins, in bytes.
     pub offset: u64,
-    /// What is wrong with it.
+    /// Why it is skipped.
     pub why: Why,
 }
 
@@ -95,10 +95,10 @@ impl fmt::Display for Damage {
     }
 }
 
-/// What a reader finds next.
+/// The next thing that a reader finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
-    /// A request.
+    /// A record that was read.
     Record(Record),
     /// A record that is skipped.
     Damage(Damage),

@@ -31,7 +31,7 @@ pub struct Sessions<I> {
     requests: usize,
     now: u64,
     complete: VecDeque<Session>,
-    /// What was skipped so far.
+    /// Damage so far.
     pub damages: Damages,
 }
 

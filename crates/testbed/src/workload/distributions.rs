@@ -18,7 +18,7 @@ impl Zipf {
         Zipf { sums: sums.collect() }
     }
 
-    /// A rank.
+    /// Draws a rank.
     pub fn draw(&self, rng: &mut fastrand::Rng) -> u32 {
         let at = rng.f64() * self.sums.last().copied().unwrap_or_default();
         self.sums.partition_point(|&sum| sum < at).min(self.sums.len() - 1) as u32

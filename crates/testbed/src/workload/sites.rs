@@ -18,7 +18,7 @@ const LARGEST_BYTES: f64 = 1_048_576.0;
 /// Sizes and requests of a site.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
-    /// Of the sizes' logarithm.
+    /// Standard deviation of the sizes' logarithm.
     sigma: f64,
     requests_shape: f64,
     most_requests: f64,

@@ -1,10 +1,10 @@
 //! Workloads S and D: clients of SPECweb99.
 //!
 //! * Files: a directory by Zipf's law with exponent 1; of its files of four classes, 35 % of the requests
-//!   go to 0.1 KB times 1 to 9, 50 % to 1 KB, 14 % to 10 KB and 1 % to 100 KB. Of the
-//!   nine files the fifth is asked for most; the mean is some 15 KB.
+//!   go to 0.1 KB times 1 to 9, 50 % to 1 KB, 14 % to 10 KB and 1 % to 100 KB. The fifth of
+//!   nine files is asked for most; the mean is some 15 KB.
 //! * The server's memory holds the most popular directories; the others' files are read for each request.
-//! * Of D's requests 30 % are dynamic (CH §4.2); they have the sizes of the others.
+//! * In D, 30 % of the requests are dynamic (CH §4.2); they have the sizes of the others.
 //! * Requests of a connection: 30 % of the requests are sent on connections of their own, the others 5 to
 //!   15 on one, as SPECweb99's mixture of HTTP/1.0 and persistent connections.
 //! * A client holds its rate between 320 and 400 kb/s (CH §4.2): each draws its bound evenly in between.
