@@ -13,8 +13,14 @@ pub struct Measured {
     pub connections: u64,
     /// See `connections`.
     pub handed_off: u64,
+    /// Connections that were taken back to make room for others.
+    pub restored: u64,
     /// Responses that clients received whole.
     pub requests: u64,
+    /// Turns of the server program.
+    pub turns: u64,
+    /// Pages of files that were read because main memory did not hold them.
+    pub pages: u64,
     /// Content bytes of these responses, head included.
     pub bytes: u64,
     /// Sum of their response times, in ns.
@@ -25,14 +31,18 @@ pub struct Measured {
     pub stack_ns: u64,
     /// Time that the host worked in system calls and the server program, in ns.
     pub program_ns: u64,
-    /// Packets that the NIC dropped.
+    /// Received packets that the NIC dropped, and packets that the host dropped since its ring was full.
     pub dropped: u64,
+    /// See `dropped`.
+    pub refused: u64,
     /// Times that host packets spent on the NIC: to be sent, and received, in ns.
     pub send_delays: Vec<u64>,
     /// See `send_delays`.
     pub receive_delays: Vec<u64>,
     /// The soft limit, and the connections on the NIC, by time in ns since the start of the run.
     pub course: Vec<(u64, u32, u32)>,
+    /// The first point of `course` that is of the measured part.
+    pub measured_from: usize,
 }
 
 impl Measured {
@@ -65,6 +75,17 @@ impl Measured {
         self.packets as f64 * 1e9 / self.span_ns.max(1) as f64
     }
 
+    /// Connections established a second.
+    pub fn connection_rate(&self) -> f64 {
+        self.connections as f64 * 1e9 / self.span_ns.max(1) as f64
+    }
+
+    /// Connections on the NIC at a time, on average of the measured part's points.
+    pub fn mean_on_nic(&self) -> f64 {
+        let points = &self.course[self.measured_from.min(self.course.len())..];
+        points.iter().map(|&(_, _, there)| f64::from(there)).sum::<f64>() / points.len().max(1) as f64
+    }
+
     /// Packets of connections on the NIC, in percent.
     pub fn nic_packet_share(&self) -> f64 {
         100.0 * self.nic_packets as f64 / self.packets.max(1) as f64
@@ -91,4 +112,11 @@ pub fn median_us(delays_ns: &[u64]) -> f64 {
     let mut sorted = delays_ns.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).map_or(0.0, |&ns| ns as f64 / 1e3)
+}
+
+/// The mean of all, in µs; 0 of nothing.
+pub fn mean_us(delays_ns: &[&Vec<u64>]) -> f64 {
+    let count: usize = delays_ns.iter().map(|delays| delays.len()).sum();
+    let sum: u64 = delays_ns.iter().flat_map(|delays| delays.iter()).sum();
+    sum as f64 / 1e3 / count.max(1) as f64
 }

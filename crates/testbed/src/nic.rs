@@ -6,13 +6,14 @@
 //!   host ─> host packets to send ──> wire                 FCFS: by the time of arrival
 //!        └> commands ──> TCP
 //! ```
+//!
+//! With host first the lookup empties the ring of received packets at once, and NIC packets wait in the
+//! NIC's memory. First come, first served leaves every packet in that ring until it is processed, so a
+//! burst that the ring cannot hold is dropped, host packets with it (CH §3.1: "as the receive queue fills
+//! up").
 
 use baton_tcp::segment::Segment;
 use std::collections::VecDeque;
-
-/// Received packets that fit into the NIC's memory. Estimated: twice the paper's `Hiwat` of 1,024
-/// (CH §5.1), which is to leave room before packets are dropped.
-pub const RECEIVE_QUEUE: usize = 2048;
 
 /// Which connection.
 pub type Id = u32;
@@ -30,8 +31,10 @@ pub enum Work {
     Tcp(Id, Segment),
     /// A timer of a connection on the NIC.
     Timer(Id),
-    /// The host hands a connection off.
+    /// The host hands a connection off, or takes it back.
     HandOff(Id),
+    /// See `HandOff`.
+    Restore(Id),
     /// The host's program writes so many bytes.
     Write(Id, u32),
     /// The host's program closes.
@@ -55,27 +58,36 @@ pub struct Queues {
     host: VecDeque<Waiting>,
     nic: VecDeque<Waiting>,
     nic_packets: usize,
+    at_most: usize,
+    sending: usize,
+    ring: usize,
     /// Packets that found the queue full.
     pub dropped: u64,
+    /// Packets of the host that found the ring of packets to send full.
+    pub refused: u64,
 }
 
 impl Queues {
-    /// Empty queues; `host_first` gives host packets precedence.
-    pub fn new(host_first: bool) -> Queues {
+    /// Empty queues; `host_first` gives host packets precedence. They hold `at_most` received packets.
+    pub fn new(host_first: bool, at_most: u64, ring: u64) -> Queues {
         Queues {
             host_first,
+            at_most: at_most as usize,
+            sending: 0,
+            ring: ring as usize,
             arrived: VecDeque::new(),
             host: VecDeque::new(),
             nic: VecDeque::new(),
             nic_packets: 0,
             dropped: 0,
+            refused: 0,
         }
     }
 
     /// A packet arrives from the wire, unless there is no memory for it.
     pub fn arrive(&mut self, id: Id, segment: Segment, now: u64) {
         let waiting = if self.host_first { self.arrived.len() + self.nic_packets } else { self.nic_packets };
-        if waiting >= RECEIVE_QUEUE {
+        if waiting >= self.at_most {
             self.dropped += 1;
             return;
         }
@@ -91,6 +103,13 @@ impl Queues {
     /// Queues work that the lookup or the host made.
     pub fn push(&mut self, work: Work, since: u64) {
         let waiting = Waiting { work, since };
+        if let Work::HostSent(..) = work {
+            if self.sending >= self.ring {
+                self.refused += 1;
+                return;
+            }
+            self.sending += 1;
+        }
         match work {
             Work::HostReceived(..) | Work::HostSent(..) if self.host_first => self.host.push_back(waiting),
             Work::Tcp(..) => {
@@ -111,6 +130,9 @@ impl Queues {
         }
         if let Some(Waiting { work: Work::Tcp(..), .. }) = next {
             self.nic_packets -= 1;
+        }
+        if let Some(Waiting { work: Work::HostSent(..), .. }) = next {
+            self.sending -= 1;
         }
         next
     }

@@ -9,22 +9,25 @@
 
 use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, Notice, TransmitContext};
-use baton_tcp::config::Config;
+use baton_tcp::config::{Config, Congestion};
 use baton_tcp::handshake::Open;
 use baton_tcp::path::Path;
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
 use baton_tcp::tcb::{Context, Tcb};
-use baton_tcp::time::Instant;
+use baton_tcp::time::{Duration, Instant};
 use baton_wire::seq::{Seq, Window, WindowScale};
 use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
 
 /// Payload of a socket's receive buffer, in bytes.
 const BUFFER_BYTES: u32 = 64 * 1024;
 
-/// MTU of the testbed's wire, in bytes.
+/// MTU of the testbed's wire, and payload of a full segment with timestamps, in bytes.
 pub const MTU: u16 = 1500;
+/// See [`MTU`].
+pub const MSS: u32 = 1448;
 
-/// State that all connections of a machine share.
+/// State that all connections of a machine share. The settings are those of FreeBSD 4.7, which CH (§4)
+/// runs: NewReno without SACK, a retransmission timeout of 1 s at least, ACKs delayed by up to 100 ms.
 pub struct Shared {
     config: Config,
     challenge: ChallengeLimiter,
@@ -32,7 +35,12 @@ pub struct Shared {
 
 impl Default for Shared {
     fn default() -> Shared {
-        let config = Config::default();
+        let config = Config::default().with(|config| {
+            config.congestion = Congestion::Reno;
+            config.sack = false;
+            config.rto_min = Duration::from_secs(1);
+            config.delayed_ack = Duration::from_millis(100);
+        });
         let challenge = ChallengeLimiter::new(config.challenge_acks_per_second, 3);
         Shared { config, challenge }
     }

@@ -17,9 +17,8 @@ use crate::measure::Measured;
 use crate::nic::{Id, Queues, Work};
 use crate::select::Selection;
 use crate::stack::{Peer, Shared};
-use crate::workload::{REQUEST_BYTES, Session, Workload};
+use crate::workload::{Kind, REQUEST_BYTES, Session, Workload};
 use baton_policy::load::{LoadControl, Watermarks};
-use baton_policy::rules::History;
 use baton_tcp::segment::Segment;
 use baton_tcp::time::{Duration, Instant};
 use core::num::NonZeroU32;
@@ -35,19 +34,22 @@ const WATERMARKS: Option<Watermarks> = Watermarks::new(256, 1024);
 /// Connection state on the host, in bytes (CH §2: "around 1KB per connection"), and headers.
 const STATE_BYTES: u64 = 1024;
 const HEADER_BYTES: u64 = 128;
-/// A socket's send buffer, in bytes. Estimated: FreeBSD 4's default of 16 KB.
-const SEND_BUFFER: u32 = 16 * 1024;
+/// A socket's send buffer, in bytes. Estimated: the default of FreeBSD since 4.5.
+const SEND_BUFFER: u32 = 32 * 1024;
 /// Packet buffers of the driver, each way.
 const BUFFERS: u64 = 1024;
-/// Where connection state, received headers, sent headers and the program's files lie.
+/// Where connection state, received headers, sent headers, the program's files and copied content lie.
 const STATE_AT: u64 = 1 << 32;
 const RECEIVED_AT: u64 = 2 << 32;
 const SENT_AT: u64 = 3 << 32;
 const FILES_AT: u64 = 4 << 32;
+const COPIES_AT: u64 = 5 << 32;
 
 /// A configuration of CH table 3.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The workload of the clients.
+    pub workload: Kind,
     /// Connections at any time.
     pub clients: u32,
     /// The most connections on the NIC; 0 uses no handoff.
@@ -72,6 +74,7 @@ impl Config {
     /// The paper's baseline: 2,048 clients, no handoff, 400 MIPS, 400,000 and 600,000 packets.
     pub fn baseline() -> Config {
         Config {
+            workload: Kind::WorldCup,
             clients: 2048,
             places: 0,
             host_first: false,
@@ -88,8 +91,19 @@ impl Config {
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Place {
     Host,
+    /// Handed off, and not yet on the NIC.
     Moving,
     Nic,
+    /// Taken back, and still on the NIC.
+    Leaving,
+    /// No longer on the NIC, and not yet on the host.
+    Returning,
+}
+
+impl Place {
+    fn is_nic(self) -> bool {
+        matches!(self, Place::Nic | Place::Leaving)
+    }
 }
 
 /// Something for the host's processor to do.
@@ -98,6 +112,8 @@ enum Task {
     Packet(Id, Segment),
     /// The NIC says that a connection has something new.
     Message(Id),
+    /// The NIC gave a connection back.
+    Restored(Id),
     Timer(Id),
     Program(Id),
 }
@@ -106,9 +122,11 @@ enum Task {
 enum Event {
     AtNic(Id, Segment),
     AtClient(Id, Segment),
+    FromHost(Work),
     NicDone,
     HostDone,
     ClientTimer(Id),
+    ClientAsks(Id),
     ServerTimer(Id),
     Begin,
 }
@@ -120,8 +138,10 @@ struct Connection {
     place: Place,
     /// Position among the host's connection states.
     slot: u64,
-    history: History,
     offered: bool,
+    was_on_nic: bool,
+    /// Operations of its program that wait until it is back on the host.
+    held: Vec<Work>,
     sends: u64,
     /// Requests sent, answered by the program, and responses received whole.
     asked: usize,
@@ -129,12 +149,15 @@ struct Connection {
     /// Bytes of the current response that do not fit into the send buffer yet.
     unwritten: u32,
     asked_at: u64,
+    begun_at: u64,
     /// Stream position at which the current response ends.
     response_end: u64,
     scheduled: bool,
     accepted: bool,
     closed: bool,
     ended: bool,
+    /// The connection that follows this one has begun.
+    followed: bool,
     timers: [u64; 2],
 }
 
@@ -146,19 +169,18 @@ impl Connection {
     }
 }
 
-/// Effects that a processor shows when it is done.
+/// Effects that the NIC shows when it is done.
 #[derive(Clone, Copy, Debug)]
 enum Effect {
     Wire(Id, Segment, Option<u64>),
     Host(Task, Option<u64>),
-    Nic(Work),
 }
 
 /// Everything of one run.
 struct World<'a> {
     config: Config,
     selection: &'a mut dyn Selection,
-    workload: Workload,
+    workload: &'a mut dyn Workload,
     load: LoadControl,
     now: u64,
     agenda: BinaryHeap<Reverse<(u64, u64)>>,
@@ -177,28 +199,37 @@ struct World<'a> {
     network: VecDeque<Task>,
     program: VecDeque<Task>,
     host_busy: bool,
-    host_effects: Vec<Effect>,
-    buffers: [u64; 2],
+    spent: on_host::Spent,
+    /// Packet buffers that the host used for received and sent packets, and bytes copied.
+    buffers: [u64; 3],
+    /// Packet buffers that the NIC filled.
+    filled: u64,
     packets: u64,
     measured: Measured,
     started_ns: u64,
 }
 
-/// Runs a configuration of workload W.
+/// Runs a configuration with its generator.
 pub fn run(config: &Config, selection: &mut dyn Selection) -> Measured {
-    let mut world = World::new(config.clone(), selection);
+    run_with(config, config.workload.generator(config.seed).as_mut(), selection)
+}
+
+/// Runs a configuration with these sessions, such as a trace's.
+pub fn run_with(config: &Config, workload: &mut dyn Workload, selection: &mut dyn Selection) -> Measured {
+    let mut world = World::new(config.clone(), workload, selection);
     world.run();
     world.measured
 }
 
 impl<'a> World<'a> {
-    fn new(config: Config, selection: &'a mut dyn Selection) -> World<'a> {
+    fn new(config: Config, workload: &'a mut dyn Workload, selection: &'a mut dyn Selection) -> World<'a> {
         let hard_limit = NonZeroU32::new(config.places).unwrap_or(NonZeroU32::MIN);
         let watermarks = WATERMARKS.expect("low is below high");
+        let received = if config.host_first { config.costs.nic_queue } else { config.costs.nic_ring };
         World {
-            workload: Workload::world_cup(config.seed),
+            workload,
             load: LoadControl::new(hard_limit, watermarks),
-            nic: Queues::new(config.host_first),
+            nic: Queues::new(config.host_first, received, config.costs.nic_ring),
             selection,
             now: 100_000_000_000,
             agenda: BinaryHeap::new(),
@@ -216,8 +247,9 @@ impl<'a> World<'a> {
             network: VecDeque::new(),
             program: VecDeque::new(),
             host_busy: false,
-            host_effects: Vec::new(),
-            buffers: [0; 2],
+            spent: on_host::Spent::default(),
+            buffers: [0; 3],
+            filled: 0,
             packets: 0,
             measured: Measured::default(),
             started_ns: 0,
@@ -241,8 +273,9 @@ impl<'a> World<'a> {
             if !warm && self.packets >= self.config.warm_up {
                 warm = true;
                 let course = core::mem::take(&mut self.measured.course);
-                self.measured = Measured { course, ..Measured::default() };
-                self.nic.dropped = 0;
+                let measured_from = course.len();
+                self.measured = Measured { course, measured_from, ..Measured::default() };
+                (self.nic.dropped, self.nic.refused) = (0, 0);
                 self.started_ns = self.now;
             }
             if self.now >= course_at {
@@ -255,6 +288,7 @@ impl<'a> World<'a> {
         }
         self.measured.span_ns = self.now - self.started_ns;
         self.measured.dropped = self.nic.dropped;
+        self.measured.refused = self.nic.refused;
     }
 
     fn plan(&mut self, at: u64, event: Event) {
@@ -279,26 +313,29 @@ impl<'a> World<'a> {
                 self.start_nic();
             }
             Event::AtClient(id, segment) => self.client_receives(id, &segment),
+            Event::FromHost(work) => {
+                self.nic.push(work, self.now);
+                self.start_nic();
+            }
             Event::ClientTimer(id) => self.client_timer(id),
+            Event::ClientAsks(id) => self.after_client(id),
             Event::ServerTimer(id) => self.server_timer(id),
             Event::NicDone => {
                 self.nic_busy = false;
-                let effects = core::mem::take(&mut self.nic_effects);
-                self.show(&effects);
+                self.show();
                 self.start_nic();
             }
             Event::HostDone => {
                 self.host_busy = false;
-                let effects = core::mem::take(&mut self.host_effects);
-                self.show(&effects);
                 self.start_host();
             }
         }
     }
 
-    fn show(&mut self, effects: &[Effect]) {
-        for effect in effects {
-            match *effect {
+    fn show(&mut self) {
+        let mut effects = core::mem::take(&mut self.nic_effects);
+        for effect in effects.drain(..) {
+            match effect {
                 Effect::Wire(id, segment, since) => {
                     if let Some(since) = since {
                         self.measured.send_delays.push(self.now - since);
@@ -308,25 +345,22 @@ impl<'a> World<'a> {
                 Effect::Host(task, since) => {
                     if let Some(since) = since {
                         self.measured.receive_delays.push(self.now - since);
-                        let buffer = self.buffers[0] % BUFFERS;
-                        self.caches.invalidate(RECEIVED_AT + buffer * 2048, HEADER_BYTES);
+                        self.caches.invalidate(RECEIVED_AT + self.filled % BUFFERS * 2048, HEADER_BYTES);
+                        self.filled += 1;
                     }
                     self.network.push_back(task);
                     self.start_host();
                 }
-                Effect::Nic(work) => {
-                    self.nic.push(work, self.now);
-                    self.start_nic();
-                }
             }
         }
+        self.nic_effects = effects;
     }
 
     /// Puts a packet on the wire: direction 0 to the clients, 1 to the server.
     fn carry(&mut self, id: Id, segment: Segment, direction: usize) {
         self.packets += 1;
         self.measured.packets += 1;
-        if self.connections[id as usize].as_ref().is_some_and(|c| c.place == Place::Nic) {
+        if self.connections[id as usize].as_ref().is_some_and(|c| c.place.is_nic()) {
             self.measured.nic_packets += 1;
         }
         // 10 Gb/s: 0.8 ns a byte.
@@ -344,7 +378,7 @@ impl<'a> World<'a> {
         if connection.server.deadline().is_none_or(|at| at > now) {
             return self.set_timer(id, 1);
         }
-        if connection.place == Place::Nic {
+        if connection.place.is_nic() {
             self.nic.push(Work::Timer(id), self.now);
             self.start_nic();
         } else {

@@ -48,6 +48,6 @@ impl<T> Statement<T> {
             Some((here, holds)) => (here, Some(holds)),
             None => ("not measured".to_owned(), None),
         };
-        Claim { source: self.source.to_string(), paper: self.says, here, holds }
+        Claim { source: self.source.to_string(), paper: self.says.into(), here, holds }
     }
 }

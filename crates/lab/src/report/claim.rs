@@ -2,6 +2,7 @@
 
 use baton_apps::html_text::escape;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// A statement of a paper, and our result.
@@ -10,7 +11,7 @@ pub struct Claim {
     /// Where the paper says so: its letters, and a figure, table or section.
     pub source: String,
     /// The paper's statement, with its figures.
-    pub paper: &'static str,
+    pub paper: Cow<'static, str>,
     /// Our result, as a sentence.
     pub here: String,
     /// True if our result points the same way; `None` if it was not measured.
@@ -38,7 +39,7 @@ pub fn lines<'a>(out: &mut String, claims: impl IntoIterator<Item = &'a Claim>) 
 /// Claims as paragraphs of a page.
 pub fn paragraphs<'a>(out: &mut String, claims: impl IntoIterator<Item = &'a Claim>) {
     for claim in claims {
-        let (source, paper, here) = (escape(&claim.source), escape(claim.paper), escape(&claim.here));
+        let (source, paper, here) = (escape(&claim.source), escape(&claim.paper), escape(&claim.here));
         let _ = write!(out, "<p class=\"soft\">{source}: {paper}. Here: {here}{}.</p>", claim.verdict());
     }
 }

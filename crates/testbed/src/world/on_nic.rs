@@ -18,7 +18,7 @@ impl World<'_> {
     }
 
     pub(super) fn is_on_nic(&self, id: Id) -> bool {
-        self.connections[id as usize].as_ref().is_some_and(|c| c.place == Place::Nic)
+        self.connections[id as usize].as_ref().is_some_and(|c| c.place.is_nic())
     }
 
     /// Does the work; returns its cost, in instructions.
@@ -44,6 +44,9 @@ impl World<'_> {
                 self.nic_effects.push(Effect::Wire(id, segment, Some(since)));
                 costs.nic_host_packet
             }
+            // It crossed the way back.
+            Work::Tcp(id, segment) if !self.is_on_nic(id) => self.do_nic(Work::HostReceived(id, segment), since),
+            Work::Timer(id) if !self.is_on_nic(id) => 0,
             Work::Tcp(id, segment) => {
                 costs.nic_tcp_packet + self.nic_peer(id, |server, shared| server.receive(now, shared, &segment))
             }
@@ -57,8 +60,23 @@ impl World<'_> {
                     server.change_hands(now, shared);
                 });
                 if let Some(connection) = &mut self.connections[id as usize] {
-                    connection.place = Place::Nic;
-                    self.measured.handed_off += 1;
+                    if connection.place == Place::Moving {
+                        connection.place = Place::Nic;
+                    }
+                    self.measured.handed_off += u64::from(!connection.was_on_nic);
+                    connection.was_on_nic = true;
+                }
+                self.observe();
+                costs.nic_handoff + costs.nic_message + moved
+            }
+            Work::Restore(id) => {
+                let moved = self.nic_peer(id, |server, shared| {
+                    server.change_hands(now, shared);
+                });
+                if let Some(connection) = &mut self.connections[id as usize] {
+                    connection.place = Place::Returning;
+                    self.measured.restored += 1;
+                    self.nic_effects.push(Effect::Host(Task::Restored(id), None));
                 }
                 self.observe();
                 costs.nic_handoff + costs.nic_message + moved
@@ -72,9 +90,8 @@ impl World<'_> {
         let unacknowledged = connection.server.unacknowledged();
         call(&mut connection.server, &mut self.shared);
         let acknowledged = unacknowledged > 0 && connection.server.unacknowledged() == 0;
-        let frames = core::mem::take(&mut connection.server.frames);
-        let mut cost = frames.len() as u64 * self.config.costs.nic_tcp_packet;
-        for &frame in &frames {
+        let mut cost = connection.server.frames.len() as u64 * self.config.costs.nic_tcp_packet;
+        for frame in connection.server.frames.drain(..) {
             self.nic_effects.push(Effect::Wire(id, frame, None));
         }
         // One message says that all is acknowledged, and what arrived (CH §2: ACKs are aggregated).
