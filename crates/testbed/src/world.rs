@@ -7,6 +7,7 @@
 //! Each processor does one thing at a time. The thing happens at its start; what it sends becomes
 //! visible after its cost. Clients cost nothing, as in the paper (§4.1).
 
+mod agenda;
 mod clients;
 mod on_host;
 mod on_nic;
@@ -18,12 +19,12 @@ use crate::nic::{Id, Queues, Work};
 use crate::select::Selection;
 use crate::stack::{Peer, Shared};
 use crate::workload::{Kind, REQUEST_BYTES, Session, Workload};
+use agenda::Agenda;
 use baton_policy::load::{LoadControl, Watermarks};
 use baton_tcp::segment::Segment;
 use baton_tcp::time::{Duration, Instant};
 use core::num::NonZeroU32;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// Propagation on the wire, in ns. Estimated: the two machines are directly connected (CH §4.1).
 const WIRE_NS: u64 = 500;
@@ -183,10 +184,7 @@ struct World<'a> {
     workload: &'a mut dyn Workload,
     load: LoadControl,
     now: u64,
-    agenda: BinaryHeap<Reverse<(u64, u64)>>,
-    events: Vec<Option<Event>>,
-    free_events: Vec<usize>,
-    planned: u64,
+    agenda: Agenda<Event>,
     connections: Vec<Option<Box<Connection>>>,
     free_slots: Vec<u64>,
     wire_free: [u64; 2],
@@ -232,10 +230,7 @@ impl<'a> World<'a> {
             nic: Queues::new(config.host_first, received, config.costs.nic_ring),
             selection,
             now: 100_000_000_000,
-            agenda: BinaryHeap::new(),
-            events: Vec::new(),
-            free_events: Vec::new(),
-            planned: 0,
+            agenda: Agenda::default(),
             connections: Vec::new(),
             free_slots: (0..u64::from(config.clients) * 2).rev().collect(),
             wire_free: [0; 2],
@@ -265,11 +260,8 @@ impl<'a> World<'a> {
         let start = self.now;
         let (mut warm, mut course_at) = (false, 0);
         while self.packets < self.config.warm_up + self.config.measured {
-            let Some(Reverse((at, key))) = self.agenda.pop() else { break };
+            let Some((at, event)) = self.agenda.pop() else { break };
             self.now = at;
-            let index = (key & 0xff_ffff) as usize;
-            let event = self.events[index].take();
-            self.free_events.push(index);
             if !warm && self.packets >= self.config.warm_up {
                 warm = true;
                 let course = core::mem::take(&mut self.measured.course);
@@ -282,9 +274,7 @@ impl<'a> World<'a> {
                 course_at = self.now + 10_000_000;
                 self.measured.course.push((self.now - start, self.load.soft_limit(), self.on_nic));
             }
-            if let Some(event) = event {
-                self.happen(event);
-            }
+            self.happen(event);
         }
         self.measured.span_ns = self.now - self.started_ns;
         self.measured.dropped = self.nic.dropped;
@@ -292,13 +282,7 @@ impl<'a> World<'a> {
     }
 
     fn plan(&mut self, at: u64, event: Event) {
-        let index = self.free_events.pop().unwrap_or_else(|| {
-            self.events.push(None);
-            self.events.len() - 1
-        });
-        self.events[index] = Some(event);
-        self.planned += 1;
-        self.agenda.push(Reverse((at, self.planned << 24 | index as u64)));
+        self.agenda.plan(self.now, at, event);
     }
 
     fn instant(&self) -> Instant {
