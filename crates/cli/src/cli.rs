@@ -1,8 +1,8 @@
 //! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
-    bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, load, man, policy, run,
-    serve, service, trace,
+    bare, bench, bump, calibrate, completions, control, demo, doctor, engine, events, get, guardian, load, man, policy,
+    run, serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -56,6 +56,8 @@ pub enum Command {
     Trace(trace::Args),
     /// Run measurements to compare with published figures
     Bench(bench::Args),
+    /// Measure which connections cost less on the engine here, for the default of `baton run`
+    Calibrate(calibrate::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -106,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),
         Command::Load(args) => load::run(args),

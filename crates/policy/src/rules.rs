@@ -32,9 +32,10 @@ pub enum Rule {
     /// `until bulk`: as soon as it is established, and back home for good once it turns out to be
     /// bulk ([`Rule::keeps`]).
     UntilBulk,
-    /// `small`: after [`SMALL_SENDS`] requests to send, if it carried no more than [`SMALL_BYTES`] for
-    /// each; back home for good once it turns out to be bulk.
-    Small,
+    /// `small`, or `small N bytes`: after [`SMALL_SENDS`] requests to send, if it carried no more than
+    /// this many bytes for each, [`SMALL_BYTES`] if none are named; back home for good once it turns
+    /// out to be bulk.
+    Small(Option<NonZeroU64>),
     /// `never`.
     Never,
 }
@@ -177,13 +178,15 @@ impl Rule {
         let due = match self {
             Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
-            Rule::Small => SMALL_SENDS,
+            Rule::Small(_) => SMALL_SENDS,
             Rule::Never => return Decision::Never(Stay::Rule),
         };
         if let Some(more) = NonZeroU64::new(due.saturating_sub(known.sends)) {
             return Decision::NotYet(Wait::Sends(more));
         }
-        if self == Rule::Small && known.bytes / known.sends.max(1) > SMALL_BYTES {
+        if let Rule::Small(bytes) = self
+            && known.bytes / known.sends.max(1) > bytes.map_or(SMALL_BYTES, NonZeroU64::get)
+        {
             return Decision::NotYet(Wait::Smaller);
         }
         if room.connections >= room.at_most {
@@ -198,7 +201,7 @@ impl Rule {
     /// Returns true if a connection stays on the engine after it has carried this many bytes by
     /// large calls, those that move at least [`BULK_CALL`] bytes.
     pub fn keeps(self, by_large_calls: u64) -> bool {
-        !matches!(self, Rule::UntilBulk | Rule::Small) || by_large_calls < BULK_BYTES
+        !matches!(self, Rule::UntilBulk | Rule::Small(_)) || by_large_calls < BULK_BYTES
     }
 }
 
@@ -208,7 +211,7 @@ impl Rule {
 pub const SMALL_SENDS: u64 = 32;
 
 /// Bytes in both directions for each request to send, above which the kernel is cheaper over tc on
-/// some machine. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
+/// some machine; `baton calibrate` measures them on this one. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
 /// AMD EPYC and 1.04 to 1.11 on an Intel Xeon. For redis with a few bytes it took 0.82 to 0.97 on
 /// both (`baton bench programs`).
 pub const SMALL_BYTES: u64 = 512;
@@ -381,7 +384,9 @@ pub fn for_ports(rule: Rule, ports: &[String]) -> Result<Policy, crate::bounds::
 
 /// The error for a word that names no rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is not a rule; write fcfs, never, small, until bulk, or after N sends with N at least 1")]
+#[error(
+    "'{0}' is not a rule; write fcfs, never, small, small N bytes, until bulk, or after N sends, with N at least 1"
+)]
 pub struct NoRule(String);
 
 impl FromStr for Rule {
@@ -392,7 +397,8 @@ impl FromStr for Rule {
         match words[..] {
             ["fcfs"] => Ok(Rule::FirstCome),
             ["never"] => Ok(Rule::Never),
-            ["small"] => Ok(Rule::Small),
+            ["small"] => Ok(Rule::Small(None)),
+            ["small", bytes, "bytes"] => bytes.parse().map(|it| Rule::Small(Some(it))).map_err(|_| NoRule(text.into())),
             ["until", "bulk"] => Ok(Rule::UntilBulk),
             ["after", sends, "sends" | "send"] => sends.parse().map(Rule::AfterSends).map_err(|_| NoRule(text.into())),
             _ => Err(NoRule(text.into())),
@@ -405,7 +411,8 @@ impl fmt::Display for Rule {
         match self {
             Rule::FirstCome => f.write_str("fcfs"),
             Rule::AfterSends(sends) => write!(f, "after {sends} sends"),
-            Rule::Small => f.write_str("small"),
+            Rule::Small(None) => f.write_str("small"),
+            Rule::Small(Some(bytes)) => write!(f, "small {bytes} bytes"),
             Rule::UntilBulk => f.write_str("until bulk"),
             Rule::Never => f.write_str("never"),
         }

@@ -47,7 +47,7 @@ fn who_moves_when() {
 
 #[test]
 fn who_carries_little_at_a_time_moves_once_it_is_known_to_live() {
-    let carried = |sends, bytes| Rule::Small.decide(&Known { bytes, ..known(sends) }, ROOMY);
+    let carried = |sends, bytes| Rule::Small(None).decide(&Known { bytes, ..known(sends) }, ROOMY);
     let last = SMALL_SENDS - 1;
     assert_eq!(carried(0, 0), Decision::NotYet(Wait::Sends(sends(SMALL_SENDS))));
     assert_eq!(carried(last, 0), Decision::NotYet(Wait::Sends(sends(1))));
@@ -55,15 +55,28 @@ fn who_carries_little_at_a_time_moves_once_it_is_known_to_live() {
         assert_eq!(carried(count, count * SMALL_BYTES), Decision::Move);
         assert_eq!(carried(count, count * (SMALL_BYTES + 1)), Decision::NotYet(Wait::Smaller));
     }
-    assert_eq!("small".parse(), Ok(Rule::Small));
-    assert_eq!(Rule::Small.to_string(), "small");
+    assert_eq!("small".parse(), Ok(Rule::Small(None)));
+    assert_eq!(Rule::Small(None).to_string(), "small");
+}
+
+#[test]
+fn a_small_request_can_be_given_in_bytes() {
+    let rule = Rule::Small(Some(sends(4096)));
+    let carried = |bytes| rule.decide(&Known { bytes: SMALL_SENDS * bytes, ..known(SMALL_SENDS) }, ROOMY);
+    assert_eq!((carried(4096), carried(4097)), (Decision::Move, Decision::NotYet(Wait::Smaller)));
+    assert!(!rule.keeps(u64::MAX));
+    assert_eq!("small 4096 bytes".parse(), Ok(rule));
+    assert_eq!(rule.to_string(), "small 4096 bytes");
+    for bad in ["small 0 bytes", "small 4096", "small -1 bytes", "small 1.5 bytes"] {
+        assert!(bad.parse::<Rule>().is_err(), "{bad}");
+    }
 }
 
 #[test]
 fn bulk_goes_home_by_its_rules_alone() {
     for bytes in [0, BULK_BYTES - 1, BULK_BYTES, u64::MAX] {
         assert_eq!(Rule::UntilBulk.keeps(bytes), bytes < BULK_BYTES);
-        assert_eq!(Rule::Small.keeps(bytes), bytes < BULK_BYTES);
+        assert_eq!(Rule::Small(None).keeps(bytes), bytes < BULK_BYTES);
         assert!(Rule::FirstCome.keeps(bytes) && Rule::AfterSends(sends(4)).keeps(bytes));
     }
     assert_eq!("until bulk".parse(), Ok(Rule::UntilBulk));
@@ -97,7 +110,7 @@ fn the_first_rule_whose_conditions_hold_decides() {
             entry(&[("local-port", "80-89, 8080")], Rule::AfterSends(sends(20))),
             entry(&[("local-port", "85")], Rule::Never),
             entry(&[("remote-port", "5432"), ("remote", "10.0.0.0/8")], Rule::FirstCome),
-            entry(&[("remote-port", "5432"), ("remote", "11.0.0.0/8")], Rule::Small),
+            entry(&[("remote-port", "5432"), ("remote", "11.0.0.0/8")], Rule::Small(None)),
         ],
         otherwise: Rule::Never,
     };

@@ -203,7 +203,7 @@ fn policy(args: &Args, cpus: usize) -> Rule {
     args.policy.unwrap_or(match cpus {
         1 => Rule::Never,
         _ if args.steer == "xdp" => Rule::FirstCome,
-        _ => Rule::Small,
+        _ => Rule::Small(None),
     })
 }
 
@@ -384,8 +384,8 @@ mod tests {
             let words = ["run"].iter().chain(words).chain(&["--", "true"]);
             policy(&Line::parse_from(words).args, 2)
         };
-        assert_eq!(rule(&[]), Rule::Small);
-        assert_eq!(rule(&["--engine", "service"]), Rule::Small);
+        assert_eq!(rule(&[]), Rule::Small(None));
+        assert_eq!(rule(&["--engine", "service"]), Rule::Small(None));
         assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
         assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
         assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
@@ -399,6 +399,6 @@ mod tests {
         };
         assert_eq!(rule(&[]), Rule::Never);
         assert_eq!(rule(&["--steer", "xdp"]), Rule::Never);
-        assert_eq!(rule(&["--policy", "small"]), Rule::Small);
+        assert_eq!(rule(&["--policy", "small"]), Rule::Small(None));
     }
 }
