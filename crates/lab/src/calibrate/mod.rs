@@ -2,7 +2,7 @@
 //! size and placement, and what a move costs.
 //!
 //! ```text
-//!   baton load, 16 connections ── veth pair ── echo server on the kernel's TCP
+//!   baton load, 32 connections ── veth pair ── echo server on the kernel's TCP
 //!        the same client       ── veth pair ── the same server, in an engine of each placement
 //! ```
 //!
@@ -35,7 +35,7 @@ pub const SIZES: [u64; 9] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 const ONE_PACKET: u64 = 1024;
 
 /// Connections of the load.
-const CONNECTIONS: usize = 16;
+const CONNECTIONS: usize = 32;
 
 /// Rounds that are wanted, and the fewest that count.
 const ROUNDS: usize = 5;
