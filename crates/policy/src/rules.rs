@@ -16,6 +16,8 @@
 use crate::Reason;
 use crate::bounds::parse_ports;
 use crate::conditions::{BadCondition, Condition, Facts, Verdict};
+use crate::places::Prices;
+use crate::survival::Expected;
 use core::fmt;
 use core::num::NonZeroU64;
 use core::str::FromStr;
@@ -36,6 +38,10 @@ pub enum Rule {
     /// this many bytes for each, [`SMALL_BYTES`] if none are named; back home for good once it turns
     /// out to be bulk.
     Small(Option<NonZeroU64>),
+    /// `predict`, or `predict saving S ns move M ns`: once what it is expected to send yet saves more
+    /// than the move costs. Of those that find the engine full, the one that gains most takes a place
+    /// over ([`Prices::takes_over`]). The default [`Prices`], if none are named.
+    Predict(Option<Prices>),
     /// `never`.
     Never,
 }
@@ -49,6 +55,8 @@ pub struct Known {
     pub sends: u64,
     /// The payload that the peer has acknowledged plus the payload that it has sent, in bytes.
     pub bytes: u64,
+    /// The packets that it is expected to send yet; `None` where nobody counts them.
+    pub expected: Option<Expected>,
     /// Its earlier moves.
     pub history: History,
 }
@@ -99,6 +107,8 @@ pub enum Wait {
     Load,
     /// For smaller requests and answers.
     Smaller,
+    /// For more packets to come, or for others like it that last longer.
+    Packets(Expected),
     /// For the conditions of a rule that may move it later.
     Condition,
 }
@@ -133,6 +143,7 @@ impl Wait {
             Wait::Room => Reason::WaitsForRoom,
             Wait::Load => Reason::WaitsForLoad,
             Wait::Smaller => Reason::LargeTransfers,
+            Wait::Packets(_) => Reason::FewPackets,
             Wait::Condition => Reason::WaitsForCondition,
         }
     }
@@ -159,6 +170,7 @@ impl fmt::Display for Decision {
             Decision::NotYet(Wait::Smaller) => {
                 f.write_str("it carries much data at a time, for which the kernel is cheaper")
             }
+            Decision::NotYet(Wait::Packets(expected)) => write!(f, "{expected}, for which a move does not pay"),
             Decision::NotYet(Wait::Condition) => f.write_str("it moves once the conditions of a rule hold"),
             Decision::Never(Stay::Rule) => f.write_str("its rule is never to move"),
             Decision::Never(Stay::Failed) => f.write_str("its handoff failed before"),
@@ -179,6 +191,7 @@ impl Rule {
             Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
             Rule::Small(_) => SMALL_SENDS,
+            Rule::Predict(_) => PREDICT_SENDS,
             Rule::Never => return Decision::Never(Stay::Rule),
         };
         if let Some(more) = NonZeroU64::new(due.saturating_sub(known.sends)) {
@@ -188,6 +201,11 @@ impl Rule {
             && known.bytes / known.sends.max(1) > bytes.map_or(SMALL_BYTES, NonZeroU64::get)
         {
             return Decision::NotYet(Wait::Smaller);
+        }
+        if let (Rule::Predict(prices), Some(expected)) = (self, known.expected)
+            && !prices.unwrap_or_default().pays(expected.packets)
+        {
+            return Decision::NotYet(Wait::Packets(expected));
         }
         if room.connections >= room.at_most {
             Decision::NotYet(Wait::Room)
@@ -209,6 +227,10 @@ impl Rule {
 /// a small answer saves some 2 µs of CPU time. So a connection with about this many requests can be
 /// expected to make as many more (CH §3.3).
 pub const SMALL_SENDS: u64 = 32;
+
+/// After this many requests to send `predict` begins to ask what is still to come. Chosen: most short
+/// connections have ended by then, for which a question would only cost.
+pub const PREDICT_SENDS: u64 = 8;
 
 /// Bytes in both directions for each request to send, above which the kernel is cheaper over tc on
 /// some machine; `baton calibrate` measures them on this one. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
@@ -310,11 +332,23 @@ impl Policy {
     /// not known here.
     pub fn decide(&self, facts: &Facts, history: History, room: Room) -> Option<Decision> {
         let Ruling::By { rule, later, .. } = self.ruling(facts) else { return None };
-        let known = Known { sends: facts.sends.unwrap_or(0), bytes: facts.bytes.unwrap_or(0), history };
+        let (sends, bytes) = (facts.sends.unwrap_or(0), facts.bytes.unwrap_or(0));
+        let known = Known { sends, bytes, expected: facts.expected, history };
         Some(match rule.decide(&known, room) {
             Decision::Never(Stay::Rule) if later.is_some() => Decision::NotYet(Wait::Condition),
             decision => decision,
         })
+    }
+
+    /// The rules, by which a policy may be calibrated: that of each entry, then that for all others.
+    pub fn rules_mut(&mut self) -> impl Iterator<Item = &mut Rule> {
+        self.entries.iter_mut().map(|entry| &mut entry.rule).chain([&mut self.otherwise])
+    }
+
+    /// True if some rule is `predict`.
+    pub fn predicts(&self) -> bool {
+        let mut rules = self.entries.iter().map(|entry| entry.rule).chain([self.otherwise]);
+        rules.any(|rule| matches!(rule, Rule::Predict(_)))
     }
 
     /// Pairs of entries of which the first covers the second, so that the second never decides.
@@ -399,6 +433,10 @@ impl FromStr for Rule {
             ["never"] => Ok(Rule::Never),
             ["small"] => Ok(Rule::Small(None)),
             ["small", bytes, "bytes"] => bytes.parse().map(|it| Rule::Small(Some(it))).map_err(|_| NoRule(text.into())),
+            ["predict"] => Ok(Rule::Predict(None)),
+            ["predict", ref prices @ ..] => {
+                Prices::from_words(prices).map(|it| Rule::Predict(Some(it))).ok_or_else(|| NoRule(text.into()))
+            }
             ["until", "bulk"] => Ok(Rule::UntilBulk),
             ["after", sends, "sends" | "send"] => sends.parse().map(Rule::AfterSends).map_err(|_| NoRule(text.into())),
             _ => Err(NoRule(text.into())),
@@ -413,6 +451,8 @@ impl fmt::Display for Rule {
             Rule::AfterSends(sends) => write!(f, "after {sends} sends"),
             Rule::Small(None) => f.write_str("small"),
             Rule::Small(Some(bytes)) => write!(f, "small {bytes} bytes"),
+            Rule::Predict(None) => f.write_str("predict"),
+            Rule::Predict(Some(prices)) => write!(f, "predict {prices}"),
             Rule::UntilBulk => f.write_str("until bulk"),
             Rule::Never => f.write_str("never"),
         }

@@ -62,6 +62,7 @@ impl Broker {
         });
         self.config.policy = policy;
         self.keep_policy();
+        self.predict_by_policy();
         self.begin_policy(asker, unwelcome);
     }
 

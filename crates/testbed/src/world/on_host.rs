@@ -141,7 +141,12 @@ impl World<'_> {
         let admitted = if self.load.admits(self.on_nic) { self.load.soft_limit() } else { 0 };
         let (connections, at_most) = (u64::from(self.on_nic), u64::from(admitted));
         let room = Room { connections, at_most, load_limit: u64::MAX };
-        let known = Known { sends: connection.sends, bytes: connection.server.received, history: connection.history };
+        let known = Known {
+            sends: connection.sends,
+            bytes: connection.server.received,
+            expected: None,
+            history: connection.history,
+        };
         match self.selection.decide(&known, room, connection.session.packets) {
             Decision::Move => {
                 connection.place = Place::Moving;
