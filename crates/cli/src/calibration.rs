@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   baton calibrate --> calibration.toml --> baton run, by default: `small N bytes`, or `never`
+//!                                       --> a policy with `small` or `predict`: the figures for these
 //! ```
 //!
 //! A file counts only on the machine, kernel and version of Baton on which it was measured. Any other is
@@ -11,9 +12,10 @@
 use anyhow::Context;
 use baton_ipc::placement::Placement;
 use baton_journal::{Event, Kind, Level};
-use baton_lab::calibrate::Calibration;
+use baton_lab::calibrate::{self, Calibration};
 use baton_lab::report::Machine;
-use baton_policy::rules::Rule;
+use baton_policy::places::Prices;
+use baton_policy::rules::{Policy, Rule};
 use core::num::NonZeroU64;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -178,16 +180,55 @@ impl File {
     /// Which connections move to an engine of this placement; `None` if it was not measured.
     pub fn rule(&self, placement: Placement) -> Option<Rule> {
         let name = placement.to_string();
-        let found = self.calibration.placements.iter().find(|placement| placement.name == name)?;
-        let crossover = found.crossover_bytes.and_then(NonZeroU64::new);
-        Some(crossover.map_or(Rule::Never, |bytes| Rule::Small(Some(bytes))))
+        self.calibration.placements.iter().find(|placement| placement.name == name).map(small)
     }
+
+    /// The rule with the figures of this machine, if it has none of its own. A service's programs choose
+    /// the placement, so these are the figures of the one that saves most.
+    fn fit(&self, rule: Rule) -> Rule {
+        let Some(best) = self.calibration.placements.iter().max_by_key(|placement| placement.saving_ns) else {
+            return rule;
+        };
+        match rule {
+            Rule::Small(None) => small(best),
+            Rule::Predict(None) => Rule::Predict(Some(Prices { saving_ns: best.saving_ns, move_ns: best.move_ns })),
+            rule => rule,
+        }
+    }
+}
+
+fn small(placement: &calibrate::Placement) -> Rule {
+    let crossover = placement.crossover_bytes.and_then(NonZeroU64::new);
+    crossover.map_or(Rule::Never, |bytes| Rule::Small(Some(bytes)))
+}
+
+/// Gives the rules of a policy the figures of this machine, where they name none. Returns what is to be
+/// said about that, if any rule is concerned.
+pub fn fit(policy: &mut Policy, path: &Path) -> Option<String> {
+    let concerned = |rule: &&mut Rule| matches!(rule, Rule::Small(None) | Rule::Predict(None));
+    let mut rules = policy.rules_mut().filter(concerned).peekable();
+    rules.peek()?;
+    Some(match File::read(path) {
+        Ok(Some(file)) => {
+            rules.for_each(|rule| *rule = file.fit(*rule));
+            format!("by the calibration of {}", file.measured_at)
+        }
+        Ok(None) => "without a calibration of this machine; `baton calibrate` makes one".to_owned(),
+        Err(refused) => format!("without a calibration: {refused}"),
+    })
+}
+
+/// When the calibration was measured that a policy's rules have their figures from.
+pub fn source(policy: &Policy, path: &Path) -> Option<String> {
+    let file = File::read(path).ok().flatten()?;
+    let fitted = [Rule::Small(None), Rule::Predict(None)].map(|rule| file.fit(rule));
+    let mut rules = policy.entries.iter().map(|entry| entry.rule).chain([policy.otherwise]);
+    rules.any(|rule| fitted.contains(&rule) && rule != Rule::Never).then_some(file.measured_at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_lab::calibrate;
 
     fn file(crossover_bytes: Option<u64>) -> File {
         let sizes = vec![calibrate::Size { bytes: 64, kernel_ns: 20_000, engine_ns: 18_000 }];
@@ -214,6 +255,27 @@ mod tests {
         assert_eq!(file(Some(2048)).rule(Placement::Direct), Some(Rule::Small(bytes)));
         assert_eq!(file(None).rule(Placement::Direct), Some(Rule::Never));
         assert_eq!(file(None).rule(Placement::Service), None);
+    }
+
+    #[test]
+    fn rules_without_figures_get_those_of_the_machine() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calibration.toml");
+        let text = "local-port=80\tsmall\nlocal-port=81\tsmall 9 bytes\nlocal-port=82\tpredict\nfcfs";
+        let mut policy: Policy = text.parse().unwrap();
+        assert!(fit(&mut policy, &path).unwrap().starts_with("without a calibration of this machine"));
+        assert_eq!((policy.to_string().as_str(), source(&policy, &path)), (text, None));
+        let file = file(Some(2048));
+        file.write(&path).unwrap();
+        assert_eq!(fit(&mut policy, &path), Some(format!("by the calibration of {}", file.measured_at)));
+        let fitted = "local-port=80\tsmall 2048 bytes\nlocal-port=81\tsmall 9 bytes\n\
+                      local-port=82\tpredict saving 2000 ns move 80000 ns\nfcfs";
+        assert_eq!(policy.to_string(), fitted);
+        assert_eq!(source(&policy, &path), Some(file.measured_at));
+        assert_eq!(fit(&mut policy, &path), None);
+        fs::write(&path, "format = 2").unwrap();
+        let refused = fit(&mut Policy::of(Rule::Small(None)), &path).unwrap();
+        assert!(refused.starts_with("without a calibration: ") && refused.contains("has format 2"), "{refused}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::Reason;
 use crate::bounds::parse_ports;
 use crate::conditions::{BadCondition, Condition, Facts, Verdict};
 use crate::places::Prices;
-use crate::survival::Expected;
+use crate::survival::{Class, Expected};
 use core::fmt;
 use core::num::NonZeroU64;
 use core::str::FromStr;
@@ -326,6 +326,13 @@ impl Policy {
             }
         }
         Ruling::By { rule: self.otherwise, entry: None, later }
+    }
+
+    /// The class whose lifetimes count for a connection, and the prices, if its rule is `predict`.
+    pub fn predicted(&self, facts: &Facts) -> Option<(Class, Prices)> {
+        let Ruling::By { rule: Rule::Predict(prices), entry, .. } = self.ruling(facts) else { return None };
+        let class = Class::new(entry.unwrap_or(self.entries.len()), [facts.local.1, facts.remote.1]);
+        Some((class, prices.unwrap_or_default()))
     }
 
     /// Decides whether a connection moves now, later or never. `None` if it depends on something that is

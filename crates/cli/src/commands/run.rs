@@ -45,7 +45,8 @@ const LIBRARY: &str = "libbaton_shim.so";
                   left behind has ended.")]
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (after 32 sends, if they were small), 'small N
-    /// bytes' (if they had at most N bytes), 'until bulk', 'after N sends', or never.
+    /// bytes' (if they had at most N bytes), predict (once it is expected to send enough yet),
+    /// 'until bulk', 'after N sends', or never.
     /// The default keeps connections in the kernel where the engine measured slower: never on one
     /// CPU, fcfs with --steer xdp, otherwise as `baton calibrate` found here, or small without that
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]

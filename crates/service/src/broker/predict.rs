@@ -13,16 +13,18 @@
 //! count as a packet as the connection carried for each before it moved.
 
 use super::Broker;
+use super::admin::Asker;
 use super::connection::Connection;
 use super::engine_slot::EngineSlot;
 use super::state::{Goal, State};
 use baton_ipc::engine::monotonic;
+use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
 use baton_kernel::EndedSockets;
 use baton_policy::Reason;
 use baton_policy::conditions::Facts;
 use baton_policy::places::{MOVES_AT_MOST, Pace, Prices};
-use baton_policy::rules::{Policy, Rule, Ruling};
+use baton_policy::rules::Policy;
 use baton_policy::survival::{Class, Expected, Lifetimes};
 use baton_wire::addr::Tuple;
 use std::collections::VecDeque;
@@ -57,15 +59,14 @@ pub(super) struct Predicted {
 
 impl Predicted {
     fn of(policy: &Policy, facts: &Facts) -> Option<Predicted> {
-        let Ruling::By { rule: Rule::Predict(prices), entry, .. } = policy.ruling(facts) else { return None };
-        let class = Class::new(entry.unwrap_or(policy.entries.len()), [facts.local.1, facts.remote.1]);
+        let (class, prices) = policy.predicted(facts)?;
         let (packets, bytes) = (facts.sends.unwrap_or(0), facts.bytes.unwrap_or(0));
         let mut pace = Pace::default();
         let begun = monotonic().saturating_sub(facts.age_us.unwrap_or(0).saturating_mul(1000));
         pace.add(begun, packets.try_into().unwrap_or(u32::MAX));
         Some(Predicted {
             class,
-            prices: prices.unwrap_or_default(),
+            prices,
             before_engine: packets,
             before_kernel: packets,
             bytes_each: (bytes / packets.max(1)).clamp(1, 64 << 10),
@@ -215,6 +216,15 @@ impl Broker {
         if let Some(expected) = self.prediction.expected(&predicted, predicted.before_engine) {
             self.take_over(slot, tuple, &predicted, expected);
         }
+    }
+
+    /// Answers how many packets a connection is expected to send yet.
+    pub(super) fn show_expected(&mut self, Asker { client, ask }: Asker, class: Class, packets: u64) {
+        let expected = self.prediction.lifetimes.as_ref().map(|lifetimes| lifetimes.expected(class, packets));
+        if let Some(Expected { packets, ended }) = expected {
+            self.tell_client(client, &Reply::Expected { packets, ended }, Vec::new());
+        }
+        self.tell_client(client, &Reply::Done { ask, count: 0, failed: 0, pause_us: 0 }, Vec::new());
     }
 
     fn has_reserved(&self, tuple: &Tuple) -> bool {
