@@ -4,7 +4,7 @@ use crate::calibration::{File, PATH};
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
-use baton_lab::calibrate::{self, Placement, SIZES, Watch};
+use baton_lab::calibrate::{self, Placement, ROUNDS, SIZES, Watch};
 use baton_lab::world::World;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write as _;
@@ -27,6 +27,9 @@ pub struct Args {
     /// File to write
     #[arg(long, value_name = "FILE", default_value = PATH)]
     output: PathBuf,
+    /// Rounds to measure, of some 8 seconds each
+    #[arg(long, default_value_t = ROUNDS as u16, value_parser = clap::value_parser!(u16).range(1..=ROUNDS as i64))]
+    rounds: u16,
     /// Measure nothing; print what is in the file
     #[arg(long)]
     show: bool,
@@ -47,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     // One that does not count here says nothing about this machine.
     let before = File::read(&args.output).ok().flatten().map(|file| file.calibration);
     let bar = Bar::new();
-    let measured = calibrate::run(&world, before.as_ref(), &stop, &bar);
+    let measured = calibrate::run(&world, args.rounds.into(), before.as_ref(), (&stop, &bar));
     bar.0.finish_and_clear();
     let file = File::here(measured?);
     file.write(&args.output)?;

@@ -37,8 +37,8 @@ const ONE_PACKET: u64 = 1024;
 /// Connections of the load.
 const CONNECTIONS: usize = 32;
 
-/// Rounds that are wanted, and the fewest that count.
-const ROUNDS: usize = 5;
+/// Rounds that are measured by default, and the fewest of them, if time is short.
+pub const ROUNDS: usize = 5;
 const FEWEST: usize = 3;
 
 /// No round begins that would not end by then.
@@ -101,14 +101,19 @@ pub trait Watch {
     fn step(&self, what: &str);
 }
 
-/// Measures for at most a minute. `before` is an earlier calibration of this machine, whose crossovers
+/// Measures so many rounds, for at most a minute. `before` is an earlier calibration of this machine, whose crossovers
 /// stay where noise alone would move them.
 ///
 /// # Errors
 /// If something cannot be set up or measured, or the measurement is asked to end.
-pub fn run(world: &World, before: Option<&Calibration>, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<Calibration> {
+pub fn run(
+    world: &World,
+    rounds: usize,
+    before: Option<&Calibration>,
+    (stop, watch): (&Stop, &dyn Watch),
+) -> anyhow::Result<Calibration> {
     let begun = Instant::now();
-    watch.plan(ROUNDS * (SIZES.len() + 1) + 1);
+    watch.plan(rounds * (SIZES.len() + 1) + 1);
     watch.step("starting servers");
     let home = place::home()?;
     let ways = ["kernel", "unmoved"].into_iter().chain(PLACEMENTS.map(|(_, way)| way));
@@ -119,9 +124,9 @@ pub fn run(world: &World, before: Option<&Calibration>, stop: &Stop, watch: &dyn
         places.push(place);
     }
     let mut measured = Measured::default();
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let round_begun = Instant::now();
-        measured.round(&places, round, stop, watch)?;
+        measured.round(&places, (round, rounds), stop, watch)?;
         if round + 1 >= FEWEST && begun.elapsed() + round_begun.elapsed() > LIMIT {
             break;
         }
@@ -142,9 +147,15 @@ struct Measured {
 }
 
 impl Measured {
-    fn round(&mut self, places: &[Place<'_>], round: usize, stop: &Stop, watch: &dyn Watch) -> anyhow::Result<()> {
+    fn round(
+        &mut self,
+        places: &[Place<'_>],
+        (round, rounds): (usize, usize),
+        stop: &Stop,
+        watch: &dyn Watch,
+    ) -> anyhow::Result<()> {
         let step = |what: String| {
-            watch.step(&format!("round {} of {ROUNDS} · {what}", round + 1));
+            watch.step(&format!("round {} of {rounds} · {what}", round + 1));
             if stop.requested() { bail!("interrupted") } else { Ok(()) }
         };
         let [kernel, unmoved, engines @ ..] = places else { bail!("too few places") };
