@@ -234,7 +234,7 @@ mod tests {
         let sizes = vec![calibrate::Size { bytes: 64, kernel_ns: 20_000, engine_ns: 18_000 }];
         let placement =
             calibrate::Placement { name: "direct".into(), crossover_bytes, saving_ns: 2_000, move_ns: 80_000, sizes };
-        File::here(Calibration { rounds: 5, placements: vec![placement] })
+        File::here(Calibration { rounds: 5, background: 0.0, placements: vec![placement] })
     }
 
     #[test]

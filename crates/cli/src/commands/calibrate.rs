@@ -38,6 +38,9 @@ pub struct Args {
     json: bool,
 }
 
+/// Above this share of the CPUs, other programs may have changed what was measured.
+const BUSY: f64 = 0.2;
+
 /// Measures, or shows.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.show {
@@ -57,6 +60,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     show(args, &file)?;
     if !args.json {
         writeln!(std::io::stdout(), "written to {}", args.output.display())?;
+    }
+    if file.calibration.background > BUSY {
+        eprintln!("baton: other programs were busy; measure again once they rest, for figures that last");
     }
     Ok(())
 }
@@ -93,7 +99,13 @@ fn table(file: &File) -> String {
             None => writeln!(out, "{name}: dearer than the kernel at every size; a move costs {}", us(*move_ns)),
         };
     }
-    let _ = writeln!(out, "medians of {} alternating rounds, {}", file.calibration.rounds, file.measured_at);
+    let calibrate::Calibration { rounds, background, .. } = &file.calibration;
+    let _ = writeln!(
+        out,
+        "medians of {rounds} alternating rounds, {}; other programs used {:.0} % of the CPUs just before",
+        file.measured_at,
+        background * 100.0
+    );
     out
 }
 

@@ -434,7 +434,7 @@ mod tests {
             sizes: Vec::new(),
         };
         let placements = vec![placement("direct", Some(2048)), placement("service", None)];
-        let file = File::here(baton_lab::calibrate::Calibration { rounds: 5, placements });
+        let file = File::here(baton_lab::calibrate::Calibration { rounds: 5, background: 0.0, placements });
         file.write(&path).unwrap();
         let (direct, why) = rule(&[], 2, &path);
         assert_eq!(direct.to_string(), "small 2048 bytes");

@@ -21,10 +21,11 @@ use crate::workload::ways::Way;
 use crate::world::World;
 use anyhow::{Context, bail};
 use baton_apps::load;
-use baton_apps::measure::median;
+use baton_apps::measure::{Cpu, median};
 use baton_apps::signal::Stop;
 use crossover::{Savings, crossover};
 use moves::Batch;
+use rustix::process::setpriority_process;
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 
@@ -44,6 +45,9 @@ const FEWEST: usize = 3;
 /// No round begins that would not end by then.
 const LIMIT: Duration = Duration::from_secs(54);
 
+/// The priority, as nice(1) counts it, at which all is measured.
+const PRIORITY: i32 = -10;
+
 /// The placements, with the ways of serving that have them.
 const PLACEMENTS: [(&str, &str); 2] = [("direct", "direct-tc"), ("service", "service-tc")];
 
@@ -52,6 +56,8 @@ const PLACEMENTS: [(&str, &str); 2] = [("direct", "direct-tc"), ("service", "ser
 pub struct Calibration {
     /// Rounds that were measured.
     pub rounds: usize,
+    /// Share of the CPUs that other programs used just before, 0 to 1.
+    pub background: f64,
     /// Each placement.
     pub placements: Vec<Placement>,
 }
@@ -113,6 +119,9 @@ pub fn run(
     (stop, watch): (&Stop, &dyn Watch),
 ) -> anyhow::Result<Calibration> {
     let begun = Instant::now();
+    let background = Cpu::idle_check(Duration::from_millis(500))?;
+    // Children inherit it. As the service's own priority: other programs disturb the rounds less.
+    setpriority_process(None, PRIORITY).context("raising the priority")?;
     watch.plan(rounds * (SIZES.len() + 1) + 1);
     watch.step("starting servers");
     let home = place::home()?;
@@ -134,7 +143,7 @@ pub fn run(
     for place in places {
         place.end()?;
     }
-    Ok(measured.calibration(before))
+    Ok(measured.calibration(background, before))
 }
 
 /// Costs, in nanoseconds.
@@ -182,12 +191,12 @@ impl Measured {
         Ok(())
     }
 
-    fn calibration(&self, before: Option<&Calibration>) -> Calibration {
+    fn calibration(&self, background: f64, before: Option<&Calibration>) -> Calibration {
         let placements = PLACEMENTS.iter().enumerate().map(|(at, (name, _))| {
             let before = before.and_then(|it| it.placements.iter().find(|before| before.name == *name));
             self.placement(name, at, before.map(Placement::message))
         });
-        Calibration { rounds: self.requests.len(), placements: placements.collect() }
+        Calibration { rounds: self.requests.len(), background, placements: placements.collect() }
     }
 
     fn placement(&self, name: &str, at: usize, before: Option<Option<u64>>) -> Placement {
@@ -249,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_placement_has_its_crossover_saving_and_move() {
-        let calibration = measured().calibration(None);
+        let calibration = measured().calibration(0.0, None);
         let [direct, service] = &calibration.placements[..] else { panic!("{calibration:?}") };
         assert_eq!((direct.name.as_str(), direct.crossover_bytes), ("direct", Some(2048)));
         assert_eq!((direct.saving_ns, direct.move_ns), (2_000, 80_000));
@@ -259,13 +268,13 @@ mod tests {
 
     #[test]
     fn an_earlier_calibration_is_taken_into_account_by_placement() {
-        let first = measured().calibration(None);
+        let first = measured().calibration(0.0, None);
         let mut again = measured();
         for round in &mut again.requests {
             // Now the engine costs 1 % more at 1024 bytes, which may be noise.
             round[4][1] = 20_200.0;
         }
-        assert_eq!(again.calibration(None).placements[0].crossover_bytes, Some(1024));
-        assert_eq!(again.calibration(Some(&first)).placements[0].crossover_bytes, Some(2048));
+        assert_eq!(again.calibration(0.0, None).placements[0].crossover_bytes, Some(1024));
+        assert_eq!(again.calibration(0.0, Some(&first)).placements[0].crossover_bytes, Some(2048));
     }
 }
