@@ -46,7 +46,7 @@ pub struct File {
     pub measured_at: String,
     /// Where.
     machine: Identity,
-    /// The costs.
+    /// The measured costs.
     pub calibration: Calibration,
 }
 
@@ -56,7 +56,7 @@ struct Preamble {
     format: u32,
 }
 
-/// What the costs depend on.
+/// The properties of a machine on which the costs depend.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Identity {

@@ -56,7 +56,7 @@ pub enum Command {
     Trace(trace::Args),
     /// Run measurements to compare with published figures
     Bench(bench::Args),
-    /// Measure which connections cost less on the engine here, for the default of `baton run`
+    /// Measure what the engine costs here, for the default of `baton run`
     Calibrate(calibrate::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),

@@ -51,7 +51,7 @@ const PRIORITY: i32 = -10;
 /// The placements, with the ways of serving that have them.
 const PLACEMENTS: [(&str, &str); 2] = [("direct", "direct-tc"), ("service", "service-tc")];
 
-/// What is measured.
+/// The measured costs of each placement.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Rounds that were measured.
@@ -72,9 +72,9 @@ pub struct Placement {
     /// kernel is cheaper at every size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crossover_bytes: Option<u64>,
-    /// What a small packet saves in the engine, in nanoseconds of CPU time; 0 if nothing.
+    /// The saving of a small packet in the engine, in nanoseconds of CPU time; 0 if there is none.
     pub saving_ns: u32,
-    /// What a move costs, in nanoseconds of CPU time.
+    /// The cost of a move, in nanoseconds of CPU time.
     pub move_ns: u32,
     /// The cost of a request of each size.
     pub sizes: Vec<Size>,

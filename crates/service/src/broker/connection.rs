@@ -1,7 +1,7 @@
 //! A connection as the broker knows it.
 
 use super::engine_slot::EngineSlot;
-use super::predict::Predicted;
+use super::predicted::Predicted;
 use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
 use baton_ipc::message::{Entry, ProgramId, Transferred};

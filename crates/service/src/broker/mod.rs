@@ -45,6 +45,7 @@ mod log;
 mod members;
 mod policy;
 mod predict;
+mod predicted;
 mod put_back;
 mod recovery;
 mod reports;

@@ -13,18 +13,16 @@
 //! count as a packet as the connection carried for each before it moved.
 
 use super::Broker;
-use super::admin::Asker;
 use super::connection::Connection;
 use super::engine_slot::EngineSlot;
+use super::predicted::Predicted;
 use super::state::{Goal, State};
 use baton_ipc::engine::monotonic;
-use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
 use baton_kernel::EndedSockets;
 use baton_policy::Reason;
 use baton_policy::conditions::Facts;
-use baton_policy::places::{MOVES_AT_MOST, Pace, Prices};
-use baton_policy::rules::Policy;
+use baton_policy::places::MOVES_AT_MOST;
 use baton_policy::survival::{Class, Expected, Lifetimes};
 use baton_wire::addr::Tuple;
 use std::collections::VecDeque;
@@ -42,44 +40,6 @@ const RESERVED: Duration = Duration::from_secs(2);
 
 /// Sockets in the kernel whose ends are expected and do not count: their connections were counted here.
 const COUNTED: usize = 1024;
-
-/// A connection that a rule `predict` is for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Predicted {
-    class: Class,
-    prices: Prices,
-    /// Packets that it had sent when it last left the kernel.
-    before_engine: u64,
-    /// Packets that it had sent when it last left an engine.
-    before_kernel: u64,
-    /// Bytes that count as a packet in the engine.
-    bytes_each: u64,
-    pace: Pace,
-}
-
-impl Predicted {
-    fn of(policy: &Policy, facts: &Facts) -> Option<Predicted> {
-        let (class, prices) = policy.predicted(facts)?;
-        let (packets, bytes) = (facts.sends.unwrap_or(0), facts.bytes.unwrap_or(0));
-        let mut pace = Pace::default();
-        let begun = monotonic().saturating_sub(facts.age_us.unwrap_or(0).saturating_mul(1000));
-        pace.add(begun, packets.try_into().unwrap_or(u32::MAX));
-        Some(Predicted {
-            class,
-            prices,
-            before_engine: packets,
-            before_kernel: packets,
-            bytes_each: (bytes / packets.max(1)).clamp(1, 64 << 10),
-            pace,
-        })
-    }
-
-    /// Notes that it has sent this many packets by now.
-    fn follow(&mut self, packets: u64) {
-        let more = packets.saturating_sub(self.pace.packets());
-        self.pace.add(monotonic(), more.try_into().unwrap_or(u32::MAX));
-    }
-}
 
 impl Connection {
     /// The packets that it has sent so far, if somebody counts them.
@@ -116,7 +76,7 @@ impl Connection {
     }
 }
 
-/// What is known of lifetimes, and who is to have the next place.
+/// The life tables, and the connections that are to have the next places.
 #[derive(Default)]
 pub(super) struct Prediction {
     lifetimes: Option<Lifetimes>,
@@ -192,7 +152,7 @@ impl Broker {
         }
     }
 
-    /// What a rule `predict` knows of a connection that is offered.
+    /// The view of a rule `predict` on a connection that is offered.
     pub(super) fn predicted(&self, facts: &Facts) -> Option<Predicted> {
         self.prediction.lifetimes.as_ref()?;
         Predicted::of(&self.config.policy, facts)
@@ -218,13 +178,9 @@ impl Broker {
         }
     }
 
-    /// Answers how many packets a connection is expected to send yet.
-    pub(super) fn show_expected(&mut self, Asker { client, ask }: Asker, class: Class, packets: u64) {
-        let expected = self.prediction.lifetimes.as_ref().map(|lifetimes| lifetimes.expected(class, packets));
-        if let Some(Expected { packets, ended }) = expected {
-            self.tell_client(client, &Reply::Expected { packets, ended }, Vec::new());
-        }
-        self.tell_client(client, &Reply::Done { ask, count: 0, failed: 0, pause_us: 0 }, Vec::new());
+    /// The packets that a connection of a class is expected to send yet, if somebody counts.
+    pub(super) fn expected_of(&self, class: Class, packets: u64) -> Option<Expected> {
+        Some(self.prediction.lifetimes.as_ref()?.expected(class, packets))
     }
 
     fn has_reserved(&self, tuple: &Tuple) -> bool {
