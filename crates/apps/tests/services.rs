@@ -185,7 +185,7 @@ fn loads_measure_and_notice_a_wrong_byte() {
         warmup: Duration::from_millis(20),
         length: Duration::from_millis(200),
         check,
-        peer_pid: None,
+        peer_pids: Vec::new(),
         peer_cpu: None,
     };
     let run = |load: &Load| load::run(&mut KernelNet::new(10).unwrap(), load, None);
@@ -221,7 +221,7 @@ fn what_a_load_has_yet_to_send_is_taken_back() {
         warmup: Duration::ZERO,
         length: Duration::from_millis(50),
         check: Check::None,
-        peer_pid: None,
+        peer_pids: Vec::new(),
         peer_cpu: None,
     };
     load::run(&mut net, &load, None).unwrap();

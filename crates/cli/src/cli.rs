@@ -1,8 +1,8 @@
 //! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
-    bare, bench, bump, completions, control, demo, doctor, engine, events, get, guardian, lab, load, man, policy, run,
-    serve, service, trace,
+    bare, bench, bump, calibrate, completions, control, demo, doctor, engine, events, get, guardian, lab, load, man,
+    policy, run, serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -58,6 +58,8 @@ pub enum Command {
     Bench(bench::Args),
     /// Repeat the tables and figures of the papers, and show the papers' values beside ours
     Lab(lab::Args),
+    /// Measure what the engine costs here, for the default of `baton run`
+    Calibrate(calibrate::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// Write the manual pages
@@ -109,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Trace(args) => trace::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Completions(args) => completions::run(&args, Cli::command()),
         Command::Man(args) => man::run(&args, Cli::command()),
         Command::Load(args) => load::run(args),

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bump;
+mod calibration;
 pub mod cli;
 mod commands;
 pub mod config;

@@ -171,7 +171,9 @@ const REFUSED: [(&str, &[&str]); 33] = [
     ("[access]\nusers = [\"-1\"]", &[":2:", "neither a name nor a number"]),
     (
         "[policy]\nrule = \"sometimes\"",
-        &[":2: 'sometimes' is not a rule; write fcfs, never, small, until bulk, or after N sends"],
+        &[
+            ":2: 'sometimes' is not a rule; write fcfs, never, small, small N bytes, predict, until bulk, or after N sends",
+        ],
     ),
     ("[policy]\nrule = \"after 0 sends\"", &[":2:", "at least 1"]),
     (

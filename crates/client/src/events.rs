@@ -159,6 +159,7 @@ impl Inner {
             | Reply::Entry { .. }
             | Reply::Load { .. }
             | Reply::Event { .. }
+            | Reply::Expected { .. }
             | Reply::Done { .. }
             | Reply::Failed { .. }
             | Reply::Restarted {}) => {

@@ -75,6 +75,7 @@ use baton_ipc::queues::write_queues;
 use baton_ipc::version::{HELLO, agree};
 use baton_journal::{Kind, Level, tell};
 use baton_policy::rules::Policy;
+use baton_policy::survival::{Class, Expected};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use shared::Shared;
 use std::io::{self, ErrorKind};
@@ -299,7 +300,6 @@ impl Service {
         self.ask(request).map(|(_, tally)| tally)
     }
 
-    /// Sends a question and collects its answer.
     /// Has the service replace its policy by this one, or by that of its configuration file, read again.
     /// Connections that may not be in an engine by the new one come home; the tally counts them.
     ///
@@ -324,6 +324,20 @@ impl Service {
         policy.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "the service's policy cannot be read"))
     }
 
+    /// The packets that a connection of this class is expected to send yet, which has sent this many;
+    /// `None` if no rule of the service's policy is `predict`.
+    ///
+    /// # Errors
+    /// As for [`Service::list`].
+    pub fn expected(&self, Class { rule, port }: Class, packets: u64) -> io::Result<Option<Expected>> {
+        let (replies, _) = self.ask(|ask| Request::Expect { ask, rule, port, packets })?;
+        Ok(replies.into_iter().find_map(|reply| match reply {
+            Reply::Expected { packets, ended } => Some(Expected { packets, ended }),
+            _ => None,
+        }))
+    }
+
+    /// Sends a question and collects its answer.
     fn ask(&self, request: impl FnOnce(u64) -> Request) -> io::Result<(Vec<Reply>, Tally)> {
         self.ask_with(request, Vec::new())
     }

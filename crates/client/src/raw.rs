@@ -360,6 +360,7 @@ impl RawService {
             | Reply::Entry { .. }
             | Reply::Load { .. }
             | Reply::Event { .. }
+            | Reply::Expected { .. }
             | Reply::Done { .. }
             | Reply::Engine {}
             | Reply::LocalEngine { .. }

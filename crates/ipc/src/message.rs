@@ -188,6 +188,18 @@ messages! {
             /// Number that [`Reply::Done`] repeats.
             ask: u64,
         },
+        /// Asks how many packets a connection is expected to send yet, by the rule `predict`:
+        /// [`Reply::Expected`] if somebody counts them, then [`Reply::Done`].
+        25 Expect {
+            /// Number that [`Reply::Done`] repeats.
+            ask: u64,
+            /// The place of its rule in the policy.
+            rule: u16,
+            /// The service's port.
+            port: u16,
+            /// Packets that it has sent.
+            packets: u64,
+        },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The broker's number of the connection.
@@ -314,6 +326,13 @@ messages! {
         22 Policy {
             /// Length of the text in bytes.
             len: u32,
+        },
+        /// The answer to [`Request::Expect`].
+        23 Expected {
+            /// Packets still to come.
+            packets: u64,
+            /// Connections like it that ended and count.
+            ended: u32,
         },
         /// The request cannot be carried out, and nothing has changed.
         20 Failed {

@@ -40,6 +40,7 @@ mod capture_error;
 mod captured;
 pub mod conntrack;
 mod diag;
+mod ended;
 mod error;
 mod examine;
 #[cfg(test)]
@@ -76,6 +77,7 @@ pub use bypassing::BypassingFrames;
 pub use capture::{abandon, capture, is_captured, recapture, release};
 pub use capture_error::CaptureError;
 pub use captured::{Captured, Invalid};
+pub use ended::{Ended, EndedSockets};
 pub use error::Failed;
 pub use firewall::{Hit, NoRules, Rules};
 pub use known::{known, segments};

@@ -23,6 +23,14 @@ impl TcpInfo {
         Ok(TcpInfo(bytes))
     }
 
+    /// The figures in a report of the kernel. A field that it lacks reads as 0.
+    pub fn in_report(report: &[u8]) -> TcpInfo {
+        let mut bytes = [0; 256];
+        let len = report.len().min(bytes.len());
+        bytes[..len].copy_from_slice(&report[..len]);
+        TcpInfo(bytes)
+    }
+
     /// The state, if it is one of RFC 9293.
     pub fn state(&self) -> Option<State> {
         State::ALL.into_iter().find(|state| state.linux() == self.0[0])

@@ -2,7 +2,7 @@
 //! their reports.
 //!
 //! ```text
-//!   demo      papers      the demo; the experiments, and the list of them
+//!   demo      papers      the demo; the experiments, and the list of them; the calibration
 //!     |         |
 //!     |     experiment    the shape of an experiment, how much of it a plan measures
 //!      \       /
@@ -19,6 +19,7 @@
 //! inside the `baton` binary.
 #![forbid(unsafe_code)]
 
+pub mod calibrate;
 pub mod demo;
 pub mod experiment;
 pub mod papers;

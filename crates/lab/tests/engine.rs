@@ -28,7 +28,7 @@ fn load(kind: LoadKind, connections: usize, size: usize) -> Load {
         warmup: Duration::ZERO,
         length: Duration::from_millis(100),
         check: Check::All,
-        peer_pid: None,
+        peer_pids: Vec::new(),
         peer_cpu: None,
     }
 }

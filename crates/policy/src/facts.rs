@@ -1,5 +1,6 @@
 //! The facts about a connection, and the verdict of a condition on them.
 
+use crate::survival::Expected;
 use core::net::IpAddr;
 
 /// The knowledge about a connection, against which conditions are checked. `None` stands for what is
@@ -28,6 +29,8 @@ pub struct Facts {
     pub age_us: Option<u64>,
     /// Smoothed round-trip time, in microseconds.
     pub round_trip_us: Option<u64>,
+    /// The packets that it is expected to send yet.
+    pub expected: Option<Expected>,
 }
 
 /// Which side opened a connection.

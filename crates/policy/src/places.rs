@@ -15,6 +15,8 @@
 //! Of two connections that have equally many packets to come, the faster one leaves the place sooner to
 //! another. So the number of packets alone does not say who is to have a place.
 
+use core::fmt;
+
 /// A packet's saving and a move's cost, in nanoseconds of CPU time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prices {
@@ -31,7 +33,20 @@ impl Default for Prices {
     }
 }
 
+/// `saving 2000 ns move 80000 ns`
+impl fmt::Display for Prices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "saving {} ns move {} ns", self.saving_ns, self.move_ns)
+    }
+}
+
 impl Prices {
+    /// Reads the words of its text.
+    pub fn from_words(words: &[&str]) -> Option<Prices> {
+        let ["saving", saving, "ns", "move", cost, "ns"] = words else { return None };
+        Some(Prices { saving_ns: saving.parse().ok()?, move_ns: cost.parse().ok()? })
+    }
+
     /// Returns true if a connection that has this many packets to come is worth a move.
     pub fn pays(self, packets: u64) -> bool {
         packets.saturating_mul(self.saving_ns.into()) > self.move_ns.into()

@@ -78,6 +78,8 @@ reasons! {
     WaitsForRoom Service "waits-for-room": "the engine has as many connections as it may"; "raise `connections` in `[engine]`".
     WaitsForLoad Service "waits-for-load": "the engine has as many connections as its load allows"; "nothing: it moves once the load falls, which `baton ps --load` shows".
     LargeTransfers Service "large-transfers": "its transfers are too large for the policy `small`"; "nothing: it moves once they get smaller".
+    FewPackets Service "few-packets": "it is expected to send too few packets for a move to pay (`predict`)"; "nothing: it moves once more are expected".
+    GaveWay Service "gave-way": "its place in a full engine went to a connection that gains more by it"; "nothing, or raise `connections` in `[engine]`".
     InUse Program "in-use": "another thread was in a call on it each time it could have moved"; "nothing: it moves at a later call".
     Bypassed Service "bypassed": "its peer's packets come in by another interface, or in fragments"; "have the route back to the peer use the same interface".
     Homeless Service "homeless": "its address or route is away, or leads over another interface"; "put the address or route back; it may move again then".
@@ -150,6 +152,7 @@ impl Reason {
                 | Reason::WaitsForRoom
                 | Reason::WaitsForLoad
                 | Reason::LargeTransfers
+                | Reason::FewPackets
                 | Reason::NoBuffers
                 | Reason::RulesChanged
         )

@@ -16,6 +16,8 @@
 use crate::Reason;
 use crate::bounds::parse_ports;
 use crate::conditions::{BadCondition, Condition, Facts, Verdict};
+use crate::places::Prices;
+use crate::survival::{Class, Expected};
 use core::fmt;
 use core::num::NonZeroU64;
 use core::str::FromStr;
@@ -32,9 +34,14 @@ pub enum Rule {
     /// `until bulk`: as soon as it is established, and back home for good once it turns out to be
     /// bulk ([`Rule::keeps`]).
     UntilBulk,
-    /// `small`: after [`SMALL_SENDS`] requests to send, if it carried no more than [`SMALL_BYTES`] for
-    /// each; back home for good once it turns out to be bulk.
-    Small,
+    /// `small`, or `small N bytes`: after [`SMALL_SENDS`] requests to send, if it carried no more than
+    /// this many bytes for each, [`SMALL_BYTES`] if none are named; back home for good once it turns
+    /// out to be bulk.
+    Small(Option<NonZeroU64>),
+    /// `predict`, or `predict saving S ns move M ns`: once what it is expected to send yet saves more
+    /// than the move costs. Of those that find the engine full, the one that gains most takes a place
+    /// over ([`Prices::takes_over`]). The default [`Prices`], if none are named.
+    Predict(Option<Prices>),
     /// `never`.
     Never,
 }
@@ -48,6 +55,8 @@ pub struct Known {
     pub sends: u64,
     /// The payload that the peer has acknowledged plus the payload that it has sent, in bytes.
     pub bytes: u64,
+    /// The packets that it is expected to send yet; `None` where nobody counts them.
+    pub expected: Option<Expected>,
     /// Its earlier moves.
     pub history: History,
 }
@@ -98,6 +107,8 @@ pub enum Wait {
     Load,
     /// For smaller requests and answers.
     Smaller,
+    /// For more packets to come, or for others like it that last longer.
+    Packets(Expected),
     /// For the conditions of a rule that may move it later.
     Condition,
 }
@@ -132,6 +143,7 @@ impl Wait {
             Wait::Room => Reason::WaitsForRoom,
             Wait::Load => Reason::WaitsForLoad,
             Wait::Smaller => Reason::LargeTransfers,
+            Wait::Packets(_) => Reason::FewPackets,
             Wait::Condition => Reason::WaitsForCondition,
         }
     }
@@ -158,6 +170,7 @@ impl fmt::Display for Decision {
             Decision::NotYet(Wait::Smaller) => {
                 f.write_str("it carries much data at a time, for which the kernel is cheaper")
             }
+            Decision::NotYet(Wait::Packets(expected)) => write!(f, "{expected}, for which a move does not pay"),
             Decision::NotYet(Wait::Condition) => f.write_str("it moves once the conditions of a rule hold"),
             Decision::Never(Stay::Rule) => f.write_str("its rule is never to move"),
             Decision::Never(Stay::Failed) => f.write_str("its handoff failed before"),
@@ -177,14 +190,22 @@ impl Rule {
         let due = match self {
             Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
-            Rule::Small => SMALL_SENDS,
+            Rule::Small(_) => SMALL_SENDS,
+            Rule::Predict(_) => PREDICT_SENDS,
             Rule::Never => return Decision::Never(Stay::Rule),
         };
         if let Some(more) = NonZeroU64::new(due.saturating_sub(known.sends)) {
             return Decision::NotYet(Wait::Sends(more));
         }
-        if self == Rule::Small && known.bytes / known.sends.max(1) > SMALL_BYTES {
+        if let Rule::Small(bytes) = self
+            && known.bytes / known.sends.max(1) > bytes.map_or(SMALL_BYTES, NonZeroU64::get)
+        {
             return Decision::NotYet(Wait::Smaller);
+        }
+        if let (Rule::Predict(prices), Some(expected)) = (self, known.expected)
+            && !prices.unwrap_or_default().pays(expected.packets)
+        {
+            return Decision::NotYet(Wait::Packets(expected));
         }
         if room.connections >= room.at_most {
             Decision::NotYet(Wait::Room)
@@ -198,7 +219,7 @@ impl Rule {
     /// Returns true if a connection stays on the engine after it has carried this many bytes by
     /// large calls, those that move at least [`BULK_CALL`] bytes.
     pub fn keeps(self, by_large_calls: u64) -> bool {
-        !matches!(self, Rule::UntilBulk | Rule::Small) || by_large_calls < BULK_BYTES
+        !matches!(self, Rule::UntilBulk | Rule::Small(_)) || by_large_calls < BULK_BYTES
     }
 }
 
@@ -207,8 +228,12 @@ impl Rule {
 /// expected to make as many more (CH §3.3).
 pub const SMALL_SENDS: u64 = 32;
 
+/// After this many requests to send `predict` begins to ask what is still to come. Chosen: most short
+/// connections have ended by then, for which a question would only cost.
+pub const PREDICT_SENDS: u64 = 8;
+
 /// Bytes in both directions for each request to send, above which the kernel is cheaper over tc on
-/// some machine. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
+/// some machine; `baton calibrate` measures them on this one. For nginx with answers of 1 KB the engine took 0.90 of the kernel's CPU time on an
 /// AMD EPYC and 1.04 to 1.11 on an Intel Xeon. For redis with a few bytes it took 0.82 to 0.97 on
 /// both (`baton bench programs`).
 pub const SMALL_BYTES: u64 = 512;
@@ -303,15 +328,34 @@ impl Policy {
         Ruling::By { rule: self.otherwise, entry: None, later }
     }
 
+    /// The class whose lifetimes count for a connection, and the prices, if its rule is `predict`.
+    pub fn predicted(&self, facts: &Facts) -> Option<(Class, Prices)> {
+        let Ruling::By { rule: Rule::Predict(prices), entry, .. } = self.ruling(facts) else { return None };
+        let class = Class::new(entry.unwrap_or(self.entries.len()), [facts.local.1, facts.remote.1]);
+        Some((class, prices.unwrap_or_default()))
+    }
+
     /// Decides whether a connection moves now, later or never. `None` if it depends on something that is
     /// not known here.
     pub fn decide(&self, facts: &Facts, history: History, room: Room) -> Option<Decision> {
         let Ruling::By { rule, later, .. } = self.ruling(facts) else { return None };
-        let known = Known { sends: facts.sends.unwrap_or(0), bytes: facts.bytes.unwrap_or(0), history };
+        let (sends, bytes) = (facts.sends.unwrap_or(0), facts.bytes.unwrap_or(0));
+        let known = Known { sends, bytes, expected: facts.expected, history };
         Some(match rule.decide(&known, room) {
             Decision::Never(Stay::Rule) if later.is_some() => Decision::NotYet(Wait::Condition),
             decision => decision,
         })
+    }
+
+    /// The rules, by which a policy may be calibrated: that of each entry, then that for all others.
+    pub fn rules_mut(&mut self) -> impl Iterator<Item = &mut Rule> {
+        self.entries.iter_mut().map(|entry| &mut entry.rule).chain([&mut self.otherwise])
+    }
+
+    /// True if some rule is `predict`.
+    pub fn predicts(&self) -> bool {
+        let mut rules = self.entries.iter().map(|entry| entry.rule).chain([self.otherwise]);
+        rules.any(|rule| matches!(rule, Rule::Predict(_)))
     }
 
     /// Pairs of entries of which the first covers the second, so that the second never decides.
@@ -381,7 +425,9 @@ pub fn for_ports(rule: Rule, ports: &[String]) -> Result<Policy, crate::bounds::
 
 /// The error for a word that names no rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("'{0}' is not a rule; write fcfs, never, small, until bulk, or after N sends with N at least 1")]
+#[error(
+    "'{0}' is not a rule; write fcfs, never, small, small N bytes, until bulk, or after N sends, with N at least 1"
+)]
 pub struct NoRule(String);
 
 impl FromStr for Rule {
@@ -392,7 +438,12 @@ impl FromStr for Rule {
         match words[..] {
             ["fcfs"] => Ok(Rule::FirstCome),
             ["never"] => Ok(Rule::Never),
-            ["small"] => Ok(Rule::Small),
+            ["small"] => Ok(Rule::Small(None)),
+            ["small", bytes, "bytes"] => bytes.parse().map(|it| Rule::Small(Some(it))).map_err(|_| NoRule(text.into())),
+            ["predict"] => Ok(Rule::Predict(None)),
+            ["predict", ref prices @ ..] => {
+                Prices::from_words(prices).map(|it| Rule::Predict(Some(it))).ok_or_else(|| NoRule(text.into()))
+            }
             ["until", "bulk"] => Ok(Rule::UntilBulk),
             ["after", sends, "sends" | "send"] => sends.parse().map(Rule::AfterSends).map_err(|_| NoRule(text.into())),
             _ => Err(NoRule(text.into())),
@@ -405,7 +456,10 @@ impl fmt::Display for Rule {
         match self {
             Rule::FirstCome => f.write_str("fcfs"),
             Rule::AfterSends(sends) => write!(f, "after {sends} sends"),
-            Rule::Small => f.write_str("small"),
+            Rule::Small(None) => f.write_str("small"),
+            Rule::Small(Some(bytes)) => write!(f, "small {bytes} bytes"),
+            Rule::Predict(None) => f.write_str("predict"),
+            Rule::Predict(Some(prices)) => write!(f, "predict {prices}"),
             Rule::UntilBulk => f.write_str("until bulk"),
             Rule::Never => f.write_str("never"),
         }

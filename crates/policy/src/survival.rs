@@ -39,6 +39,14 @@ pub struct Class {
     pub port: u16,
 }
 
+impl Class {
+    /// The class of connections between these ports under a rule. The service's port is taken to be the
+    /// lower one: the other is most likely ephemeral.
+    pub fn new(rule: usize, ports: [u16; 2]) -> Class {
+        Class { rule: rule.try_into().unwrap_or(u16::MAX), port: ports[0].min(ports[1]) }
+    }
+}
+
 /// The packets that a connection is expected to send yet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Expected {

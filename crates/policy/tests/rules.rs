@@ -4,9 +4,12 @@
 use baton_policy::Reason;
 use baton_policy::bounds::parse_ports;
 use baton_policy::conditions::{Condition, Direction, Facts, Verdict};
+use baton_policy::places::Prices;
 use baton_policy::rules::{
-    BULK_BYTES, Decision, Entry, History, Known, Policy, Room, Rule, Ruling, SMALL_BYTES, SMALL_SENDS, Stay, Wait,
+    BULK_BYTES, Decision, Entry, History, Known, PREDICT_SENDS, Policy, Room, Rule, Ruling, SMALL_BYTES, SMALL_SENDS,
+    Stay, Wait,
 };
+use baton_policy::survival::Expected;
 use proptest::prelude::*;
 use std::num::NonZeroU64;
 
@@ -18,7 +21,7 @@ fn sends(count: u64) -> NonZeroU64 {
 }
 
 fn known(sends: u64) -> Known {
-    Known { sends, bytes: 0, history: History::New }
+    Known { sends, bytes: 0, expected: None, history: History::New }
 }
 
 #[test]
@@ -47,7 +50,7 @@ fn who_moves_when() {
 
 #[test]
 fn who_carries_little_at_a_time_moves_once_it_is_known_to_live() {
-    let carried = |sends, bytes| Rule::Small.decide(&Known { bytes, ..known(sends) }, ROOMY);
+    let carried = |sends, bytes| Rule::Small(None).decide(&Known { bytes, ..known(sends) }, ROOMY);
     let last = SMALL_SENDS - 1;
     assert_eq!(carried(0, 0), Decision::NotYet(Wait::Sends(sends(SMALL_SENDS))));
     assert_eq!(carried(last, 0), Decision::NotYet(Wait::Sends(sends(1))));
@@ -55,15 +58,55 @@ fn who_carries_little_at_a_time_moves_once_it_is_known_to_live() {
         assert_eq!(carried(count, count * SMALL_BYTES), Decision::Move);
         assert_eq!(carried(count, count * (SMALL_BYTES + 1)), Decision::NotYet(Wait::Smaller));
     }
-    assert_eq!("small".parse(), Ok(Rule::Small));
-    assert_eq!(Rule::Small.to_string(), "small");
+    assert_eq!("small".parse(), Ok(Rule::Small(None)));
+    assert_eq!(Rule::Small(None).to_string(), "small");
+}
+
+#[test]
+fn a_small_request_can_be_given_in_bytes() {
+    let rule = Rule::Small(Some(sends(4096)));
+    let carried = |bytes| rule.decide(&Known { bytes: SMALL_SENDS * bytes, ..known(SMALL_SENDS) }, ROOMY);
+    assert_eq!((carried(4096), carried(4097)), (Decision::Move, Decision::NotYet(Wait::Smaller)));
+    assert!(!rule.keeps(u64::MAX));
+    assert_eq!("small 4096 bytes".parse(), Ok(rule));
+    assert_eq!(rule.to_string(), "small 4096 bytes");
+    for bad in ["small 0 bytes", "small 4096", "small -1 bytes", "small 1.5 bytes"] {
+        assert!(bad.parse::<Rule>().is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn what_is_expected_to_send_enough_moves() {
+    let prices = Prices { saving_ns: 1_000, move_ns: 100_000 };
+    let rule = Rule::Predict(Some(prices));
+    let expected = |packets| Some(Expected { packets, ended: 7 });
+    let decide = |sends, packets| rule.decide(&Known { expected: expected(packets), ..known(sends) }, ROOMY);
+    let few = Expected { packets: 100, ended: 7 };
+    assert_eq!(decide(PREDICT_SENDS, 101), Decision::Move);
+    assert_eq!(decide(1000, 100), Decision::NotYet(Wait::Packets(few)));
+    assert_eq!(decide(PREDICT_SENDS - 1, 1000), Decision::NotYet(Wait::Sends(sends(1))));
+    let said = decide(1000, 100).to_string();
+    assert!(said.starts_with("it is expected to send 100 packets more, from 7 connections like it"), "{said}");
+    // Where nobody counts, the one that counts is asked.
+    assert_eq!(rule.decide(&known(PREDICT_SENDS), ROOMY), Decision::Move);
+    let full = Room { connections: 4, at_most: 4, load_limit: 4 };
+    let eager = Known { expected: expected(1000), ..known(PREDICT_SENDS) };
+    assert_eq!(rule.decide(&eager, full), Decision::NotYet(Wait::Room));
+    assert!(rule.keeps(u64::MAX));
+    for (text, rule) in [("predict", Rule::Predict(None)), ("predict saving 1000 ns move 100000 ns", rule)] {
+        assert_eq!((text.parse(), rule.to_string().as_str()), (Ok(rule), text));
+        assert!(Policy::of(rule).predicts() && !Policy::of(Rule::FirstCome).predicts());
+    }
+    for bad in ["predict 1000", "predict saving 1 ns", "predict saving 1 ns move -1 ns"] {
+        assert!(bad.parse::<Rule>().is_err(), "{bad}");
+    }
 }
 
 #[test]
 fn bulk_goes_home_by_its_rules_alone() {
     for bytes in [0, BULK_BYTES - 1, BULK_BYTES, u64::MAX] {
         assert_eq!(Rule::UntilBulk.keeps(bytes), bytes < BULK_BYTES);
-        assert_eq!(Rule::Small.keeps(bytes), bytes < BULK_BYTES);
+        assert_eq!(Rule::Small(None).keeps(bytes), bytes < BULK_BYTES);
         assert!(Rule::FirstCome.keeps(bytes) && Rule::AfterSends(sends(4)).keeps(bytes));
     }
     assert_eq!("until bulk".parse(), Ok(Rule::UntilBulk));
@@ -97,7 +140,7 @@ fn the_first_rule_whose_conditions_hold_decides() {
             entry(&[("local-port", "80-89, 8080")], Rule::AfterSends(sends(20))),
             entry(&[("local-port", "85")], Rule::Never),
             entry(&[("remote-port", "5432"), ("remote", "10.0.0.0/8")], Rule::FirstCome),
-            entry(&[("remote-port", "5432"), ("remote", "11.0.0.0/8")], Rule::Small),
+            entry(&[("remote-port", "5432"), ("remote", "11.0.0.0/8")], Rule::Small(None)),
         ],
         otherwise: Rule::Never,
     };
@@ -131,6 +174,7 @@ fn every_condition_is_checked() {
         sends: Some(20),
         bytes: Some(1 << 20),
         age_us: Some(5_000_000),
+        expected: None,
         round_trip_us: Some(300),
     };
     let table = [

@@ -153,6 +153,7 @@ impl Candidate {
             age_us: Some(established.elapsed().as_micros() as u64),
             interface: None,
             round_trip_us: None,
+            expected: None,
         }
     }
 

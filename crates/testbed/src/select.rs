@@ -77,7 +77,7 @@ pub trait Selection {
 
 impl Selection for Rule {
     fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice {
-        let known = Known { sends: candidate.sends, bytes: candidate.bytes, history: History::New };
+        let known = Known { sends: candidate.sends, bytes: candidate.bytes, expected: None, history: History::New };
         match self.decide(&known, room) {
             Decision::Move => Choice::Move,
             Decision::NotYet(Wait::Room) | Decision::Never(_) => Choice::Never,

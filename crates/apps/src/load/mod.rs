@@ -35,8 +35,8 @@ pub struct Outcome {
     pub latency_ns: Option<[u64; 3]>,
     /// CPU time of the whole machine in the interval.
     pub cpu: Cpu,
-    /// CPU time of both programs and of the kernel's soft-interrupt threads in the interval, in
-    /// seconds; 0 if the other program is not known.
+    /// CPU time of the programs at both ends and of the kernel's soft-interrupt threads in the interval, in
+    /// seconds; 0 if those at the other end are not known.
     pub tasks_seconds: f64,
     /// CPU time in the interval on the CPU to which the other end is pinned, if it is.
     pub peer_cpu: Option<Cpu>,
@@ -88,7 +88,7 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
         return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 10 s"));
     }
     turn_until(&|_| false, Instant::now() + load.warmup)?;
-    let tasks = load.peer_pid.map(|pid| Tasks::with(&[pid])).transpose()?;
+    let tasks = (!load.peer_pids.is_empty()).then(|| Tasks::with(&load.peer_pids)).transpose()?;
     let tasks_seconds = || tasks.as_ref().map_or(Ok(0.0), Tasks::seconds);
     let tasks_before = tasks_seconds()?;
     let peer_cpu = || load.peer_cpu.map(Cpu::of).transpose();

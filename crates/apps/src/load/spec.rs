@@ -34,8 +34,8 @@ pub struct Load {
     pub length: Duration,
     /// How closely received bytes are checked.
     pub check: Check,
-    /// Process id of the program at the other end, to count its CPU time too.
-    pub peer_pid: Option<u32>,
+    /// Process ids of the programs at the other end, to count their CPU time too.
+    pub peer_pids: Vec<u32>,
     /// The CPU to which the other end is pinned, if it is.
     pub peer_cpu: Option<usize>,
 }

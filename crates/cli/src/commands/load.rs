@@ -41,9 +41,9 @@ pub struct Args {
     #[arg(long, conflicts_with = "verify")]
     unchecked: bool,
 
-    /// Also count the CPU time of this process, which runs the other end
+    /// Also count the CPU time of this process, which runs the other end; repeat it for several
     #[arg(long, value_name = "PID")]
-    peer_pid: Option<u32>,
+    peer_pid: Vec<u32>,
 
     /// Also count the work of this CPU, to which the other end is pinned
     #[arg(long, value_name = "NUMBER")]
@@ -67,7 +67,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         warmup: seconds(args.warmup)?,
         length: seconds(args.seconds)?,
         check,
-        peer_pid: args.peer_pid,
+        peer_pids: args.peer_pid,
         peer_cpu: args.peer_cpu,
     };
     let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target));

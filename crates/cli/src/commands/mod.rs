@@ -4,6 +4,7 @@ pub mod bare;
 pub mod bench;
 pub mod bump;
 mod bump_bench;
+pub mod calibrate;
 pub mod completions;
 pub mod control;
 pub mod demo;

@@ -1,5 +1,6 @@
 //! `baton run`: runs an unmodified program with its connections on the engine.
 
+use crate::calibration::{self, File};
 use crate::logging::Log;
 use crate::run::account::Account;
 use crate::run::home::Home;
@@ -43,10 +44,11 @@ const LIBRARY: &str = "libbaton_shim.so";
                   baton run exits with the program's exit code or signal, after every process that the program\n\
                   left behind has ended.")]
 pub struct Args {
-    /// When a connection moves: fcfs (at once), small (after 32 sends, if they were small),
+    /// When a connection moves: fcfs (at once), small (after 32 sends, if they were small), 'small N
+    /// bytes' (if they had at most N bytes), predict (once it is expected to send enough yet),
     /// 'until bulk', 'after N sends', or never.
     /// The default keeps connections in the kernel where the engine measured slower: never on one
-    /// CPU, fcfs with --steer xdp, otherwise small
+    /// CPU, fcfs with --steer xdp, otherwise as `baton calibrate` found here, or small without that
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
     /// File with a [policy] (`baton service --print-config` explains it), which the service that this
@@ -76,6 +78,9 @@ pub struct Args {
     /// Socket of the service to use; no service is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    /// File of `baton calibrate`, for the default of --policy
+    #[arg(long, value_name = "FILE", default_value = calibration::PATH)]
+    calibration: PathBuf,
     /// Print at the end how many connections moved, how many stayed, and why
     #[arg(long)]
     explain: bool,
@@ -150,10 +155,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         service.follow(loaded)?;
     }
     // With a file, the service decides.
-    let policy = if loaded.is_some() { Rule::FirstCome } else { policy(args, cpus()) };
-    if args.explain && policy == Rule::Never && args.policy.is_none() {
-        say("with one CPU, connections stay in the kernel, which costs less there; --policy overrides this");
-    }
+    let (policy, why) = match (&loaded, args.policy) {
+        (Some(_), _) => (Rule::FirstCome, None),
+        (None, Some(rule)) => (rule, None),
+        (None, None) => by_default(args, placement, cpus()),
+    };
+    why.iter().filter(|_| args.explain).for_each(|why| say(why));
     let mut command = Command::new(program.path);
     command.args(&args.words[1..]);
     if let Some(library) = &library {
@@ -196,15 +203,27 @@ fn placement(args: &Args) -> Placement {
     args.engine.unwrap_or(if args.steer == "xdp" { Placement::Service } else { Placement::Direct })
 }
 
-/// Which connections move by default. Over tc the kernel carries bulk data more cheaply. Over xdp
-/// the kernel, too, handles one segment per frame, and its receive path costs more than ours. With
+/// Which connections move by default, and why. Over tc the kernel carries bulk data more cheaply. Over
+/// xdp the kernel, too, handles one segment per frame, and its receive path costs more than ours. With
 /// one CPU the engine competes with the program for it and only adds cost.
-fn policy(args: &Args, cpus: usize) -> Rule {
-    args.policy.unwrap_or(match cpus {
-        1 => Rule::Never,
-        _ if args.steer == "xdp" => Rule::FirstCome,
-        _ => Rule::Small,
-    })
+fn by_default(args: &Args, placement: Placement, cpus: usize) -> (Rule, Option<String>) {
+    if cpus == 1 {
+        let why = "with one CPU, connections stay in the kernel, which costs less there; --policy overrides this";
+        return (Rule::Never, Some(why.to_owned()));
+    }
+    if args.steer == "xdp" {
+        return (Rule::FirstCome, None);
+    }
+    let read = File::read(&args.calibration).unwrap_or_else(|refused| {
+        say(&format!("{refused}; the built-in default serves"));
+        None
+    });
+    let calibrated = read.and_then(|file| Some((file.rule(placement)?, file)));
+    let Some((rule, file)) = calibrated else {
+        let why = format!("no calibration of this machine; the default is {}", Rule::Small(None));
+        return (Rule::Small(None), Some(format!("{why}; `baton calibrate` measures where the engine costs less")));
+    };
+    (rule, Some(format!("by the calibration of {}, the default is {rule}", file.measured_at)))
 }
 
 /// CPUs that the program may use.
@@ -378,27 +397,51 @@ mod tests {
         assert_eq!(place(&["--steer", "tc", "--engine", "service"]), "service");
     }
 
+    /// The default with this many CPUs and this calibration.
+    fn rule(words: &[&str], cpus: usize, calibration: &Path) -> (Rule, String) {
+        let calibration = format!("--calibration={}", calibration.display());
+        let words = ["run", &calibration].into_iter().chain(words.iter().copied()).chain(["--", "true"]);
+        let args = Line::parse_from(words).args;
+        let (rule, why) = by_default(&args, placement(&args), cpus);
+        (rule, why.unwrap_or_default())
+    }
+
     #[test]
     fn bulk_stays_in_the_kernel_where_that_costs_less() {
-        let rule = |words: &[&str]| {
-            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
-            policy(&Line::parse_from(words).args, 2)
-        };
-        assert_eq!(rule(&[]), Rule::Small);
-        assert_eq!(rule(&["--engine", "service"]), Rule::Small);
-        assert_eq!(rule(&["--steer", "xdp"]), Rule::FirstCome);
-        assert_eq!(rule(&["--policy", "fcfs"]), Rule::FirstCome);
-        assert_eq!(rule(&["--steer", "xdp", "--policy", "until bulk"]), Rule::UntilBulk);
+        let none = Path::new("/nowhere/calibration.toml");
+        assert_eq!(rule(&[], 2, none).0, Rule::Small(None));
+        assert_eq!(rule(&["--engine", "service"], 2, none).0, Rule::Small(None));
+        assert_eq!(rule(&["--steer", "xdp"], 2, none).0, Rule::FirstCome);
+        assert!(rule(&[], 2, none).1.starts_with("no calibration of this machine; the default is small;"));
     }
 
     #[test]
     fn on_one_cpu_only_what_is_asked_for_moves() {
-        let rule = |words: &[&str]| {
-            let words = ["run"].iter().chain(words).chain(&["--", "true"]);
-            policy(&Line::parse_from(words).args, 1)
+        let none = Path::new("/nowhere/calibration.toml");
+        assert_eq!(rule(&[], 1, none).0, Rule::Never);
+        assert_eq!(rule(&["--steer", "xdp"], 1, none).0, Rule::Never);
+    }
+
+    #[test]
+    fn a_calibration_gives_the_default_of_its_placement() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("calibration.toml");
+        let placement = |name: &str, crossover_bytes| baton_lab::calibrate::Placement {
+            name: name.to_owned(),
+            crossover_bytes,
+            saving_ns: 1,
+            move_ns: 1,
+            sizes: Vec::new(),
         };
-        assert_eq!(rule(&[]), Rule::Never);
-        assert_eq!(rule(&["--steer", "xdp"]), Rule::Never);
-        assert_eq!(rule(&["--policy", "small"]), Rule::Small);
+        let placements = vec![placement("direct", Some(2048)), placement("service", None)];
+        let file = File::here(baton_lab::calibrate::Calibration { rounds: 5, background: 0.0, placements });
+        file.write(&path).unwrap();
+        let (direct, why) = rule(&[], 2, &path);
+        assert_eq!(direct.to_string(), "small 2048 bytes");
+        assert_eq!(why, format!("by the calibration of {}, the default is small 2048 bytes", file.measured_at));
+        assert_eq!(rule(&["--engine", "service"], 2, &path).0, Rule::Never);
+        assert_eq!(rule(&["--steer", "xdp"], 2, &path).0, Rule::FirstCome);
+        std::fs::write(&path, "format = 77").unwrap();
+        assert_eq!(rule(&[], 2, &path).0, Rule::Small(None));
     }
 }

@@ -1,6 +1,7 @@
 //! `baton service`: runs the guardian, which starts the broker, which starts the engines.
 
 use super::guardian::guard;
+use crate::calibration;
 use crate::config::{self, Config, Id, Names};
 use crate::logging::Log;
 use crate::notify::{Word, notify};
@@ -97,8 +98,12 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
         std::process::abort();
     }));
     let channel = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    let (log, config) = settings(args)?;
+    let (log, mut config) = settings(args)?;
     log.open("broker")?;
+    if let Some(figures) = calibration::fit(&mut config.policy, Path::new(calibration::PATH)) {
+        let text = format!("the policy's figures: {figures}");
+        tell(Level::Info, baton_journal::Kind::CONFIG, |event| event.text(text));
+    }
     let mut words = vec![own()?, "guardian".into()];
     words.extend(log.words()?);
     words.push(own()?);
@@ -182,7 +187,11 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
 
 /// Reads the policy of the configuration file again.
 fn source(file: PathBuf) -> PolicySource {
-    PolicySource(Arc::new(move || Config::load(&file).map(|config| config.policy).map_err(|error| error.to_string())))
+    PolicySource(Arc::new(move || {
+        let mut policy = Config::load(&file).map_err(|error| error.to_string())?.policy;
+        calibration::fit(&mut policy, Path::new(calibration::PATH));
+        Ok(policy)
+    }))
 }
 
 /// The command that starts an engine. It names the file, so that an engine started after an

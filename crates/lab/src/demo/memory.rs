@@ -177,7 +177,7 @@ fn generate(
         warmup: length / 4,
         length,
         check,
-        peer_pid: None,
+        peer_pids: Vec::new(),
         peer_cpu: None,
     };
     run_pair(&mut pair, &load)

@@ -75,7 +75,7 @@ impl Broker {
             // Somebody wants it at home, so it must not return to the engine by itself.
             if let Some(connection) = self.connections.known_mut(*id) {
                 connection.returns = None;
-                if connection.why == Reason::Load {
+                if matches!(connection.why, Reason::Load | Reason::GaveWay) {
                     connection.why = Reason::AskedFor;
                 }
             }

@@ -16,6 +16,7 @@ use baton_ipc::queues::read_two;
 use baton_ipc::record::{self, Record};
 use baton_ipc::version::{NEWEST, OLDEST, agree};
 use baton_journal::{Kind, Level};
+use baton_policy::survival::Class;
 use baton_policy::{Reason, Refusal};
 use rustix::fs::{Mode, chmod, fchmod};
 use rustix::net::sockopt::socket_peercred;
@@ -319,6 +320,9 @@ impl Broker {
                 self.on_reload(Asker { client, ask }, &text);
             }
             Request::Policy { ask } => self.show_policy(client, ask),
+            Request::Expect { ask, rule, port, packets } => {
+                self.show_expected(Asker { client, ask }, Class { rule, port }, packets)
+            }
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } | Request::Reload { .. } => {
                 return Err("only root and the service's user may do this".into());
             }

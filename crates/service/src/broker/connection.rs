@@ -1,6 +1,7 @@
 //! A connection as the broker knows it.
 
 use super::engine_slot::EngineSlot;
+use super::predicted::Predicted;
 use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
 use baton_ipc::message::{Entry, ProgramId, Transferred};
@@ -40,6 +41,8 @@ pub(super) struct Connection {
     pub slot: usize,
     /// The facts with which the policy was asked; none after a broker's death.
     pub facts: Facts,
+    /// Set if a rule `predict` is for it.
+    pub predicted: Option<Predicted>,
     pub state: State,
     /// The number of checks for which it has waited in this state, once there was one.
     pub waited: Option<u32>,
@@ -73,6 +76,7 @@ impl Connection {
             plan,
             slot,
             facts: Facts::default(),
+            predicted: None,
             state: State::Kernel(InKernel::default()),
             waited: None,
             closed: false,
@@ -200,6 +204,11 @@ impl Connection {
         slots.get(self.slot)?.ledger.ledger().positions(conn, &self.tuple())
     }
 
+    /// As `carried`, or as sampled last if its place in the ledger is another connection's by now.
+    pub fn carried_or_sampled(&self, slots: &[EngineSlot]) -> (u64, u64) {
+        self.carried(slots).unwrap_or(self.bytes)
+    }
+
     /// The record of this connection for the guardian, at `phase`; `head` is what was captured
     /// last.
     pub fn record(&self, interface: &str, phase: Phase, head: Option<&Captured>) -> Record {
@@ -230,7 +239,7 @@ impl Connection {
             why: self.why.to_string(),
             interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: ProgramId { pid: self.program.0, uid: self.program.1 },
-            bytes: transferred(self.carried(slots).unwrap_or(self.bytes)),
+            bytes: transferred(self.carried_or_sampled(slots)),
             rate: transferred(self.rate),
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,

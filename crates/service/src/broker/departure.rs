@@ -133,6 +133,7 @@ impl Broker {
     /// Forgets the connection. Closing its husk sends nothing.
     pub(super) fn forget(&mut self, id: u64) {
         let Some(connection) = self.connections.remove(id) else { return };
+        self.prediction.count(&connection, &self.slots);
         self.checkpoints.forget(record::connection(id));
         self.checkpoints.forget(record::queues(id));
         if connection.state.is_away() {

@@ -61,8 +61,9 @@ impl Broker {
     }
 
     fn evict_within(&mut self, id: u64, goal: Goal, why: Reason, drain: Duration) {
+        let Broker { connections, slots, .. } = self;
         // An eviction before this one may have ended the connection.
-        let Some(connection) = self.connections.get_mut(id) else { return };
+        let Some(connection) = connections.get_mut(id) else { return };
         match &mut connection.state {
             State::Engine(_) | State::Closing(_) => {}
             State::Holding(Holding { recall, .. })
@@ -72,6 +73,7 @@ impl Broker {
             // No job waits for it.
             State::Stranded(_) => return self.settled(id, false),
         }
+        connection.keep_packets(slots);
         let Some(engine) = connection.take(State::running) else { return };
         connection.enter(State::Leaving(Leaving { engine, goal }));
         connection.why = why;

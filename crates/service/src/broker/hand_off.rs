@@ -51,7 +51,7 @@ impl Broker {
     /// A program asks to hand its socket over, whose frames its own engines may hold already.
     pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd, (told, held): (Told, Option<Held>)) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd, None));
-        let chosen = planned.and_then(|(plan, slot)| Ok((plan, slot, self.choose(client, &fd, slot, told)?)));
+        let chosen = planned.and_then(|(plan, slot)| Ok((plan, slot, self.choose(client, &fd, &plan, (slot, told))?)));
         let (plan, slot, facts) = match chosen {
             Ok(planned) => planned,
             Err(StayReason { code, text }) => {
@@ -71,6 +71,7 @@ impl Broker {
         let id = self.next_connection;
         let mut connection = Connection::new(id, client, who, Arc::new(fd), plan, slot);
         connection.adoption = Some(seq);
+        connection.predicted = self.predicted(&facts);
         connection.facts = facts;
         let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
         self.connections.insert(connection);
@@ -101,17 +102,27 @@ impl Broker {
     /// Asks the policy whether the connection is to move now, and returns what it knew. If the policy
     /// says to wait, the program asks again when it sends. Moves that a person requests by name skip
     /// this check.
-    fn choose(&self, client: u32, fd: &OwnedFd, slot: usize, told: Told) -> Result<Facts, StayReason> {
+    fn choose(
+        &mut self,
+        client: u32,
+        fd: &OwnedFd,
+        plan: &Plan,
+        (slot, told): (usize, Told),
+    ) -> Result<Facts, StayReason> {
         let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
         let facts = self.complete(facts, client, slot, told);
+        let facts = Facts { expected: self.expected(&facts), ..facts };
         let room = Room {
-            connections: self.places(slot),
+            connections: self.places_for(slot, &plan.tuple()),
             at_most: self.config.tuning.connections.into(),
             load_limit: self.slots[slot].load.limit(),
         };
         // A fact that nobody knows now may be known the next time.
         let decision = self.config.policy.decide(&facts, History::New, room);
         let decision = decision.unwrap_or(Decision::NotYet(Wait::Condition));
+        if decision == Decision::NotYet(Wait::Room) {
+            self.make_room_for(slot, plan.tuple(), &facts);
+        }
         match decision.reason() {
             Some(reason) => Err(StayReason::new(reason, decision.to_string())),
             None => Ok(facts),
@@ -155,7 +166,9 @@ impl Broker {
         }
         match self.plan(client, &fd, Some(id)) {
             Ok((plan, slot)) if plan.tuple() == tuple => {
-                if let Some(connection) = self.connections.known_mut(id) {
+                let Broker { connections, slots, .. } = self;
+                if let Some(connection) = connections.known_mut(id) {
+                    connection.keep_packets(slots);
                     (connection.plan, connection.slot) = (plan, slot);
                 }
                 self.hold(id);

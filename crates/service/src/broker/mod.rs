@@ -44,6 +44,8 @@ mod load_reports;
 mod log;
 mod members;
 mod policy;
+mod predict;
+mod predicted;
 mod put_back;
 mod recovery;
 mod reports;
@@ -144,6 +146,7 @@ pub struct Broker {
     /// Connections that leave the kernel once it holds nothing of them beyond a gap.
     gaps: Vec<u64>,
     churn: rules::Churn,
+    prediction: predict::Prediction,
     next_client: u32,
     next_connection: u64,
     next_region: u32,
@@ -200,6 +203,7 @@ impl Broker {
                     deaf: Vec::new(),
                     gaps: Vec::new(),
                     churn: rules::Churn::default(),
+                    prediction: predict::Prediction::default(),
                     // No two connections, programs or regions get the same number, even from
                     // different brokers.
                     next_client: generation << 20,
@@ -255,6 +259,7 @@ impl Broker {
         self.checkpoints.keep(record::BORN, &Record::Born { base, generation, short }, &[]);
         self.members.keep_all(&mut self.checkpoints);
         self.take_up(recovered);
+        self.predict_by_policy();
         let Broker { slots, kernel, config, checkpoints, .. } = self;
         for slot in slots.iter_mut().filter(|slot| slot.engine.is_none() && slot.owner.is_none()) {
             slot.start_engine(kernel, config, base, checkpoints)?;
@@ -328,6 +333,7 @@ impl Broker {
         let netlink = self.kernel.as_fd().as_raw_fd();
         set.add(&self.kernel.as_fd());
         set.add(self.closers.fewer());
+        self.prediction.sockets().into_iter().for_each(|sockets| set.add(&sockets.as_fd()));
         let heard = self.clients.iter().filter(|(id, _)| self.may_speak(**id));
         heard.for_each(|(_, client)| set.add(&client.channel));
         let engines = self.slots.iter().filter_map(|slot| slot.engine.as_ref());
@@ -366,6 +372,7 @@ impl Broker {
             self.begin_stop(None);
         }
         self.capture_settled();
+        self.count_ended_sockets();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
             // Some changes do not make the netlink socket readable.
@@ -410,6 +417,7 @@ impl Broker {
         }
         self.return_by_new_rules();
         (0..self.slots.len()).for_each(|slot| self.return_by_load(slot));
+        self.follow_paces();
         self.log_sum(false);
     }
 

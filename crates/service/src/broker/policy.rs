@@ -10,6 +10,7 @@ use baton_ipc::record::{self, Record};
 use baton_journal::{Kind, Level};
 use baton_policy::conditions::{Direction, Facts, cgroup_of};
 use baton_policy::rules::{Policy, Rule, Ruling};
+use baton_policy::survival::{Class, Expected};
 use std::fs::read_to_string;
 use std::sync::Arc;
 
@@ -62,6 +63,7 @@ impl Broker {
         });
         self.config.policy = policy;
         self.keep_policy();
+        self.predict_by_policy();
         self.begin_policy(asker, unwelcome);
     }
 
@@ -78,6 +80,14 @@ impl Broker {
         let text = self.config.policy.to_string();
         if let Ok(file) = write_queues(text.as_bytes(), &[]) {
             self.tell_client(client, &Reply::Policy { len: text.len() as u32 }, file.into_iter().collect());
+        }
+        self.tell_client(client, &Reply::Done { ask, count: 0, failed: 0, pause_us: 0 }, Vec::new());
+    }
+
+    /// Answers how many packets a connection is expected to send yet.
+    pub(super) fn show_expected(&mut self, Asker { client, ask }: Asker, class: Class, packets: u64) {
+        if let Some(Expected { packets, ended }) = self.expected_of(class, packets) {
+            self.tell_client(client, &Reply::Expected { packets, ended }, Vec::new());
         }
         self.tell_client(client, &Reply::Done { ask, count: 0, failed: 0, pause_us: 0 }, Vec::new());
     }

@@ -22,6 +22,7 @@ mod outlive;
 mod own_engines;
 mod path_mtu;
 mod policy;
+mod predict;
 mod programs;
 mod raw;
 mod ready;

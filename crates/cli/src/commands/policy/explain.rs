@@ -2,16 +2,17 @@
 
 use super::sockets::{Found, find};
 use super::{conditions, load};
+use crate::calibration;
 use crate::commands::control::At;
 use anyhow::bail;
 use baton_ipc::message::Entry as Listed;
 use baton_policy::conditions::{Facts, Verdict};
-use baton_policy::rules::{History, Policy, Room, Ruling};
+use baton_policy::rules::{Decision, History, Policy, Room, Rule, Ruling};
 use baton_wire::addr::Tuple;
 use serde::Serialize;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `baton policy explain`.
 #[derive(clap::Args, Debug)]
@@ -60,6 +61,10 @@ struct Row {
     decision: String,
     /// The rule that may decide later, or what is not known here.
     changes: Option<String>,
+    /// The packets that it is expected to send yet, if its rule is `predict`.
+    expected: Option<u64>,
+    /// When the figures of the policy's rules were measured by `baton calibrate`, if they were.
+    calibration: Option<String>,
 }
 
 /// Explains.
@@ -71,7 +76,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (None, Err(_)) => return service.map(drop),
     };
     // A file can be explained without a service.
-    let listed = service.ok().and_then(|service| service.list().ok()).unwrap_or_default();
+    let listed = service.as_ref().ok().and_then(|service| service.list().ok()).unwrap_or_default();
+    // The life tables are those of the service's own policy.
+    let counts = service.ok().filter(|_| args.policy_file.is_none());
+    let calibration = calibration::source(&policy, Path::new(calibration::PATH));
     let mut rows: Vec<Row> = Vec::new();
     for Found { pid, facts } in find(args.pid)? {
         let Some((local, remote)) = ends(&facts) else { continue };
@@ -79,7 +87,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let is_loopback = local.ip().is_loopback();
         if wanted && (!is_loopback || args.tuple.is_some()) {
             let entry = listed.iter().find(|entry| entry.tuple == Tuple::new(local, remote));
-            rows.push(row(&policy, pid, (local, remote), facts, entry));
+            let class = policy.predicted(&facts).map(|(class, _)| class);
+            let expected = class
+                .zip(counts.as_ref())
+                .and_then(|(class, service)| service.expected(class, facts.sends.unwrap_or(0)).ok().flatten());
+            let facts = Facts { expected, ..facts };
+            let row = row(&policy, pid, (local, remote), facts, entry);
+            rows.push(Row { expected: expected.map(|it| it.packets), calibration: calibration.clone(), ..row });
         }
     }
     if rows.is_empty() && (args.tuple.is_some() || args.pid.is_some()) {
@@ -90,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         writeln!(stdout, "{}", serde_json::to_string_pretty(&rows)?)?;
         return Ok(());
     }
-    for Row { local, remote, pid, program, place, rule, conditions, decision, changes } in &rows {
+    for Row { local, remote, pid, program, place, rule, conditions, decision, changes, .. } in &rows {
         let which = match rule {
             Some(0) => "the rule for all others".to_owned(),
             Some(number) => format!("rule {number} ({conditions})"),
@@ -99,7 +113,18 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         writeln!(stdout, "{local},{remote}  {program}[{pid}]  in the {place}\n  {which}: {decision}")?;
         changes.iter().try_for_each(|changes| writeln!(stdout, "  {changes}"))?;
     }
+    match &calibration {
+        Some(measured_at) => writeln!(stdout, "the figures of its rules are of the calibration of {measured_at}")?,
+        None if measured(&policy) => writeln!(stdout, "the figures of its rules are not of a calibration")?,
+        None => {}
+    }
     Ok(())
+}
+
+/// True if some rule has figures that `baton calibrate` measures.
+fn measured(policy: &Policy) -> bool {
+    let mut rules = policy.entries.iter().map(|entry| entry.rule).chain([policy.otherwise]);
+    rules.any(|rule| matches!(rule, Rule::Small(_) | Rule::Predict(_)))
 }
 
 fn ends(facts: &Facts) -> Option<(SocketAddr, SocketAddr)> {
@@ -117,6 +142,7 @@ fn row(
     let interface = entry.map(|entry| entry.interface.clone()).filter(|name| !name.is_empty());
     let facts = Facts { interface, ..facts };
     let place = entry.map_or("kernel", |entry| entry.place.as_str()).to_owned();
+    let is_for_service = policy.predicted(&facts).is_some() && facts.expected.is_none();
     let decision = policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
     let about = |at: usize| format!("rule {} ({})", at + 1, conditions(&policy.entries[at]));
     let (rule, which, changes) = match policy.ruling(&facts) {
@@ -131,7 +157,9 @@ fn row(
             (None, String::new(), Some(format!("{} asks for what is not known here: {}", about(at), keys.join(", "))))
         }
     };
+    let decision = decision.filter(|it| !is_for_service || *it != Decision::Move);
     let decision = decision.map_or("the service or the program's library decides".to_owned(), |it| it.to_string());
     let program = facts.program.clone().unwrap_or_default();
-    Row { local, remote, pid, program, place, rule, conditions: which, decision, changes }
+    let (expected, calibration) = (None, None);
+    Row { local, remote, pid, program, place, rule, conditions: which, decision, changes, expected, calibration }
 }

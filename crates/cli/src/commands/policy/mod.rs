@@ -5,6 +5,7 @@ mod explain;
 mod sockets;
 
 use super::control::{At, say};
+use crate::calibration;
 use crate::config::Config;
 use anyhow::Context;
 use baton_apps::fail::usage;
@@ -62,9 +63,11 @@ pub fn reload(args: &Reload) -> anyhow::Result<()> {
     say("moved to the kernel", tally)
 }
 
-/// The policy of a configuration file.
+/// The policy of a configuration file, with the figures of this machine.
 pub(super) fn load(file: &Path) -> anyhow::Result<Policy> {
-    Ok(Config::load(file).map_err(|error| usage(error.what_and_where(), error.remedy()))?.policy)
+    let mut policy = Config::load(file).map_err(|error| usage(error.what_and_where(), error.remedy()))?.policy;
+    calibration::fit(&mut policy, Path::new(calibration::PATH));
+    Ok(policy)
 }
 
 /// A rule's conditions as they stand in a file.

@@ -115,7 +115,7 @@ fn round_trip(lab: &Lab<'_>, point: &Point<'_>, length: Duration) -> anyhow::Res
                 warmup: length / 4,
                 length,
                 check: Check::Ends,
-                peer_pid: None,
+                peer_pids: Vec::new(),
                 peer_cpu: None,
             };
             let run = run_pair(&mut pair, &load)?;

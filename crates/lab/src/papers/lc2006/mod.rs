@@ -170,7 +170,7 @@ fn memory_run(offloads: bool, direction: Direction, message_bytes: usize, length
         warmup: length / 4,
         length,
         check: Check::Ends,
-        peer_pid: None,
+        peer_pids: Vec::new(),
         peer_cpu: None,
     };
     run_pair(&mut pair, &load)
