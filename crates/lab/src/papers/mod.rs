@@ -3,6 +3,7 @@
 //! [`ALL`] lists them; [`crate::experiment`] says what each consists of.
 
 pub mod bump;
+pub mod ch2006;
 pub mod lc2006;
 pub mod programs;
 pub mod rsc2006;
@@ -25,8 +26,16 @@ pub const RSC: Paper = Paper {
     page: "rsc2006.md",
 };
 
+/// Kim and Rixner.
+pub const CH: Paper = Paper {
+    key: "CH",
+    title: "Connection Handoff Policies for TCP Offload Network Interfaces",
+    year: 2006,
+    page: "ch2006.md",
+};
+
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 9] = [
+pub const ALL: [Experiment; 10] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -36,6 +45,7 @@ pub const ALL: [Experiment; 9] = [
     bump::LATENCY,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
+    ch2006::host_first::EXPERIMENT,
 ];
 
 /// The experiment with this id.
