@@ -35,7 +35,7 @@ pub const CH: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 10] = [
+pub const ALL: [Experiment; 11] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -46,6 +46,7 @@ pub const ALL: [Experiment; 10] = [
     tap::EXPERIMENT,
     programs::EXPERIMENT,
     ch2006::host_first::EXPERIMENT,
+    ch2006::load::EXPERIMENT,
 ];
 
 /// The experiment with this id.

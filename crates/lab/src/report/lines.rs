@@ -14,6 +14,9 @@ const RIGHT: f64 = 262.0;
 const TOP: f64 = 16.0;
 const BASE: f64 = 148.0;
 
+/// The most steps whose values are written below them; of more, every second, third and so on.
+const MOST_STEPS: usize = 10;
+
 /// A plot of lines.
 pub struct Lines {
     /// A short word, unique in the page.
@@ -65,7 +68,7 @@ impl Lines {
                 at + 4.0
             );
         }
-        for step in &steps {
+        for step in steps.iter().step_by(steps.len().div_ceil(MOST_STEPS).max(1)) {
             let text =
                 if *step >= 1024.0 && step % 1024.0 == 0.0 { format!("{}K", step / 1024.0) } else { step.to_string() };
             let _ =

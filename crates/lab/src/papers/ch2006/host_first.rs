@@ -83,6 +83,8 @@ const OWN_CPU: usize = 1;
 const SUBNET: u8 = 140;
 /// Time in which the load reaches the engine.
 const RAMP: Duration = Duration::from_secs(1);
+/// Time in which the engine ends its connections, after the load.
+const REST: Duration = Duration::from_secs(3);
 /// Time that the load may take to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -260,9 +262,11 @@ impl<'a> Beside<'a> {
                 wrk.args([&format!("-d{}s", (length + RAMP + PATIENCE).as_secs()), &url]);
                 wrk.stdin(Stdio::null()).stdout(Stdio::null());
                 let start = || Background::start(&mut wrk, PATIENCE).context("cannot start wrk");
-                let _wrk = cpu::on(Some(ENGINE_CPU), start)?;
+                let wrk = cpu::on(Some(ENGINE_CPU), start)?;
                 std::thread::sleep(RAMP);
                 let run = self.ping_pong(lab, length)?;
+                drop(wrk);
+                std::thread::sleep(REST);
                 ensure!(run.queued >= BURST, "the engine is not overloaded: {} frames wait for it", run.queued);
                 Ok(run)
             }

@@ -4,6 +4,7 @@
 //! `crates/testbed` repeats the same figures in simulated time.
 
 pub mod host_first;
+pub mod load;
 
 /// The part of a CPU that the engine gets, in hundredths.
 pub const PART: u64 = 20;
