@@ -22,7 +22,7 @@ const SUBNET: u8 = 150;
 /// Interval between two samples.
 const LOOK: Duration = Duration::from_millis(250);
 /// Time that connections may take to open and to reach the engine.
-const RAMP: Duration = Duration::from_secs(15);
+const RAMP: Duration = Duration::from_secs(40);
 /// Time that wrk may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// No run is longer than this, in seconds; it is ended before.
