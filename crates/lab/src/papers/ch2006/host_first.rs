@@ -94,7 +94,7 @@ const BURST: u32 = 64;
 /// No queue is too long or short, so load control only measures.
 const MEASURE: &str = "[engine]\nload = \"0-4294967295\"\n";
 
-/// What the engine and its CPU do.
+/// The work of the engine and of its CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Engine {
@@ -121,7 +121,7 @@ impl Engine {
 pub struct Point {
     /// How frames reach the engine.
     pub steer: Steer,
-    /// What it does.
+    /// Work of the engine and of its CPU.
     pub engine: Engine,
     /// Connections on it.
     pub connections: u32,

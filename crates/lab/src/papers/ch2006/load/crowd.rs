@@ -40,7 +40,7 @@ pub struct Crowd<'a> {
     _files: tempfile::TempDir,
 }
 
-/// What nginx has counted.
+/// The counts of nginx.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// Connections that it accepted.
@@ -51,7 +51,7 @@ pub struct Counts {
     pub requests: u64,
 }
 
-/// What wrk printed at its end.
+/// The output of wrk at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Told {
     /// Responses.
@@ -97,7 +97,7 @@ impl<'a> Crowd<'a> {
         self.place.service()?.engine().ok()
     }
 
-    /// What nginx has counted, without the connection and the request that ask for it.
+    /// The counts of nginx, without the connection and the request that ask for it.
     pub fn counts(&self) -> anyhow::Result<Counts> {
         let (server, address) = (&self.place.world.server, SocketAddr::new(self.place.address, COUNTS));
         let said = server.enter(|| {

@@ -46,7 +46,7 @@ const FIGURE_6: Source = Source { paper: &CH, place: "figure 6" };
 /// Time after which load control has to have settled.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// Who limits the connections on the engine.
+/// The limit of the connections on the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arm {
@@ -134,7 +134,7 @@ pub struct Run {
 /// A point of the experiment.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Point {
-    /// Who limits the connections on the engine.
+    /// The limit of the connections on the engine.
     pub arm: Arm,
 }
 
