@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(ended(&report(&info[..100])).map(|it| it.packets), Some(0));
         let whole = report(&info);
         assert!((0..MESSAGE_LEN).all(|len| ended(&whole[..len]).is_none()), "a report that is cut short");
-        assert_eq!(ended(&Body::new(&message).bytes()[..]), None, "one without figures");
+        assert_eq!(ended(Body::new(&message).bytes()), None, "one without figures");
     }
 
     #[test]

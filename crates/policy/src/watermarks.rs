@@ -101,21 +101,38 @@ pub struct Window {
     pub busy_ns: u64,
     /// The time that it slept in the last window, in nanoseconds.
     pub idle_ns: u64,
+    /// The smallest part of the time that it slept in one of the last windows, in thousandths.
+    pub least_idle_permille: u16,
 }
+
+/// An engine that sleeps for this part of the time has room, in thousandths. Chosen: it could do twice as
+/// much.
+pub const ROOMY_PERMILLE: u16 = 500;
 
 impl Window {
     /// `Qlen` to compare with the watermarks: above `high` only if each window had such a queue,
-    /// and below `low` only if none had a longer one.
+    /// and below `low` only if none had a longer one or the engine slept for most of each.
     pub const fn queued(&self, marks: Watermarks) -> u32 {
         let longest = if self.longest < marks.high() { self.longest } else { marks.high() };
-        if self.shortest > longest { self.shortest } else { longest }
+        if self.shortest > longest {
+            self.shortest
+        } else if self.least_idle_permille >= ROOMY_PERMILLE {
+            0
+        } else {
+            longest
+        }
     }
 
     /// The part of the time that the engine slept, in thousandths.
     pub fn idle_permille(&self) -> u16 {
-        let all = u128::from(self.busy_ns) + u128::from(self.idle_ns);
-        (u128::from(self.idle_ns) * 1000).checked_div(all).map_or(1000, |part| part as u16)
+        permille(self.idle_ns, self.busy_ns)
     }
+}
+
+/// The part of the time, in thousandths; all of it if there was none.
+fn permille(idle_ns: u64, busy_ns: u64) -> u16 {
+    let all = u128::from(busy_ns) + u128::from(idle_ns);
+    (u128::from(idle_ns) * 1000).checked_div(all).map_or(1000, |part| part as u16)
 }
 
 /// Collects what each burst shows.
@@ -124,6 +141,8 @@ pub struct Meter {
     begun_ns: u64,
     /// The longest queue of each of the last windows, the current one first.
     longest: [u32; WINDOWS],
+    /// The part of the time that the engine slept in each of them, in thousandths.
+    idle_permille: [u16; WINDOWS],
     /// Windows that have ended since the meter began or was cleared, [`WINDOWS`] at most.
     ended: usize,
     frames: u64,
@@ -133,7 +152,8 @@ pub struct Meter {
 impl Meter {
     /// A meter whose first window begins at this time, in nanoseconds.
     pub const fn new(now_ns: u64) -> Meter {
-        Meter { begun_ns: now_ns, longest: [0; WINDOWS], ended: 0, frames: 0, idle_ns: 0 }
+        let idle_permille = [0; WINDOWS];
+        Meter { begun_ns: now_ns, longest: [0; WINDOWS], idle_permille, ended: 0, frames: 0, idle_ns: 0 }
     }
 
     /// Notes that the engine slept for this long, in nanoseconds, because nothing waited.
@@ -162,15 +182,19 @@ impl Meter {
         }
         let lasted = now_ns.saturating_sub(self.begun_ns);
         self.ended = (self.ended + 1).min(WINDOWS);
-        let Meter { longest, ended, frames, idle_ns, .. } = *self;
+        let busy_ns = lasted.saturating_sub(self.idle_ns);
+        self.idle_permille[0] = permille(self.idle_ns, busy_ns);
+        let Meter { longest, idle_permille, ended, frames, idle_ns, .. } = *self;
         let window = Window {
             shortest: longest.iter().copied().min().unwrap_or(0),
             longest: longest.iter().copied().max().unwrap_or(0),
             frames,
-            busy_ns: lasted.saturating_sub(idle_ns),
+            busy_ns,
             idle_ns,
+            least_idle_permille: idle_permille.into_iter().min().unwrap_or(0),
         };
         self.longest.rotate_right(1);
+        self.idle_permille.rotate_right(1);
         self.longest[0] = 0;
         (self.begun_ns, self.frames, self.idle_ns) = (now_ns, 0, 0);
         (ended == WINDOWS).then_some(window)

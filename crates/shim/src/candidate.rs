@@ -8,6 +8,7 @@
 use crate::config::config;
 use crate::os::socket::{self, Name};
 use crate::sharing::Sharing;
+use crate::turned_away;
 use baton_ipc::message::Told;
 use baton_policy::conditions::{Direction, Facts};
 use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Wait};
@@ -187,6 +188,10 @@ impl Candidate {
             self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
+        if turned_away::lately(self.origin.local.0) && self.stage == Stage::Connected {
+            self.ask_at = sends + RETRY_SENDS;
+            return Ready::NotYet;
+        }
         if socket::identity(fd) != Some(self.identity) {
             return Ready::Never(Reason::ClosedUnseen);
         }
@@ -210,6 +215,9 @@ impl Candidate {
     /// Called when the service has refused it, after `sends` requests to send. Returns true if the
     /// reason may pass, so that it is tried again later.
     pub fn retries_after(&mut self, why: Reason, sends: u64) -> bool {
+        if matches!(why, Reason::WaitsForRoom | Reason::WaitsForLoad) {
+            turned_away::note(self.origin.local.0);
+        }
         if why.may_pass() {
             (self.reason, self.ask_at) = (Some(why), sends + RETRY_SENDS);
         }

@@ -53,3 +53,4 @@ mod state;
 mod stream_wait;
 mod table;
 mod transfer;
+mod turned_away;

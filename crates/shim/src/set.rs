@@ -41,6 +41,8 @@ pub struct Set {
     pub nested: AtomicBool,
     /// It was notified since its entries were checked last.
     pub notified: AtomicBool,
+    /// The last report was full before the kernel was asked.
+    pub kernel_waits: AtomicBool,
     /// The sets that are in it.
     pub inner: Mutex<Vec<Inner>>,
     /// The other processes that share it.
@@ -78,6 +80,7 @@ impl Set {
             sleepers: AtomicU32::new(0),
             nested: AtomicBool::new(false),
             notified: AtomicBool::new(false),
+            kernel_waits: AtomicBool::new(false),
             inner: Mutex::default(),
             shared: Mutex::default(),
         }

@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 12] = [
+pub const ALL: [Experiment; 14] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -49,11 +49,13 @@ pub const ALL: [Experiment; 12] = [
     bump::CONNECTIONS,
     bump::MESSAGES,
     bump::LATENCY,
-    ch2006::EXPERIMENT,
+    ch2006::testbed::EXPERIMENT,
     la1994::MEMORY,
     la1994::ROUND_TRIPS,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
+    ch2006::host_first::EXPERIMENT,
+    ch2006::load::EXPERIMENT,
 ];
 
 /// The experiment with this id.

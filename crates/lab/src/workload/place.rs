@@ -4,7 +4,7 @@ use super::server::{Kind, Moved, Server, make_files};
 use super::ways::{Placement, Steer, Way};
 use crate::world::World;
 use crate::world::service::Running;
-use crate::world::wire::{configure, veth};
+use crate::world::wire::{configure, queue_for_each_cpu, veth};
 use anyhow::{Context, ensure};
 use baton_apps::children::family;
 use rustix::process::Pid;
@@ -27,6 +27,25 @@ pub struct Place<'a> {
     service: Option<Running>,
 }
 
+/// How a way is set up, beyond what the way says.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Setting<'s> {
+    /// Lines of the service's configuration file.
+    pub settings: &'s str,
+    /// Queues of the wire.
+    pub queues: Queues,
+}
+
+/// Queues of a wire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Queues {
+    /// One each way.
+    #[default]
+    One,
+    /// One each way for each CPU: it has the frames that this CPU sends.
+    EachCpu,
+}
+
 impl<'a> Place<'a> {
     /// Makes the wire and starts the service. `home` holds the files to serve; the other files of this
     /// way go into a directory of their own inside it.
@@ -34,9 +53,26 @@ impl<'a> Place<'a> {
     /// # Errors
     /// If the wire cannot be made or the service cannot be started.
     pub fn new(world: &'a World, way: Way, subnet: u8, home: &Path) -> anyhow::Result<Place<'a>> {
+        Place::with(world, way, subnet, home, &Setting::default())
+    }
+
+    /// The same with a setting of the caller's.
+    ///
+    /// # Errors
+    /// Those of [`Place::new`].
+    pub fn with(
+        world: &'a World,
+        way: Way,
+        subnet: u8,
+        home: &Path,
+        Setting { settings, queues }: &Setting<'_>,
+    ) -> anyhow::Result<Place<'a>> {
         let device = format!("bt-{subnet}");
         let address = |host: u8| IpAddr::from([10, 77, subnet, host]);
         veth(world, &device, true)?;
+        if *queues == Queues::EachCpu {
+            queue_for_each_cpu(world, &device)?;
+        }
         if way.steer == Steer::Xdp {
             // Over AF_XDP, a checksum that a veth omitted looks like damage.
             world.client.run(&format!("ethtool -K {device} tx off"))?;
@@ -50,12 +86,12 @@ impl<'a> Place<'a> {
         // A kernel way with the frames of xdp also needs the XDP program, which steers nothing then.
         let mut service = None;
         if way.moves() || way.steer == Steer::Xdp {
-            service = Some(Running::start(&world.server, &device, way.steer.word(), &home)?);
+            service = Some(Running::start(&world.server, &device, way.steer.word(), &home, settings)?);
         } else if way.placement == Placement::Unmoved {
             // `baton run` needs a service to ask, but not on the measured wire.
             world.server.ip("link add bt-idle type veth peer name bt-idle-far")?;
             world.server.ip("link set bt-idle up")?;
-            service = Some(Running::start(&world.server, "bt-idle", way.steer.word(), &home)?);
+            service = Some(Running::start(&world.server, "bt-idle", way.steer.word(), &home, settings)?);
         }
         Ok(Place { way, world, address: address(2), home, servers: Vec::new(), service })
     }

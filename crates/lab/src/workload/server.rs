@@ -5,7 +5,7 @@ use crate::world::process::output;
 use anyhow::{Context, bail, ensure};
 use baton_apps::background::{Background, LOOK, last_words};
 use std::fs::{self, File};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -18,6 +18,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Kind {
     /// nginx with one worker, which serves the files of [`FILES`].
     Nginx,
+    /// nginx for thousands of connections that last. It counts its requests.
+    Crowd,
     /// redis-server, without persistence.
     Redis,
     /// iperf3.
@@ -41,7 +43,7 @@ impl Kind {
     /// The program and the Debian package that brings it.
     pub fn program(self) -> (&'static str, &'static str) {
         match self {
-            Kind::Nginx => ("nginx", "nginx"),
+            Kind::Nginx | Kind::Crowd => ("nginx", "nginx"),
             Kind::Redis => ("redis-server", "redis-server"),
             Kind::Iperf => ("iperf3", "iperf3"),
             Kind::Echo => ("baton", "baton"),
@@ -51,7 +53,7 @@ impl Kind {
     /// The port that it listens on.
     pub fn port(self) -> u16 {
         match self {
-            Kind::Nginx => 8000,
+            Kind::Nginx | Kind::Crowd => 8000,
             Kind::Redis => 7000,
             Kind::Iperf => 5201,
             Kind::Echo => 7,
@@ -61,7 +63,8 @@ impl Kind {
     /// Its command line; makes the files that it needs in `home`.
     fn words(self, address: &str, home: &Path) -> anyhow::Result<Vec<String>> {
         let line = match self {
-            Kind::Nginx => format!("nginx -p / -c {}", nginx_configuration(address, home)?.display()),
+            Kind::Nginx => nginx(&nginx_configuration(address, home, ["", "", ""]), home)?,
+            Kind::Crowd => nginx(&nginx_configuration(address, home, CROWD), home)?,
             Kind::Redis => {
                 let dir = home.display();
                 format!("redis-server --port 7000 --bind {address} --protected-mode no --dir {dir} --save")
@@ -81,19 +84,31 @@ impl Kind {
     }
 }
 
-fn nginx_configuration(address: &str, home: &Path) -> anyhow::Result<PathBuf> {
-    let (path, home) = (home.join("nginx.conf"), home.display());
+/// More options of nginx for thousands of connections: of the program, of its events and of a server.
+const CROWD: [&str; 3] =
+    ["worker_rlimit_nofile 16384;", "worker_connections 8192;", "keepalive_requests 1000000000; keepalive_timeout 1h;"];
+
+/// The port at which [`Kind::Crowd`] tells how many requests it had.
+pub const COUNTS: u16 = 8001;
+
+fn nginx(configuration: &str, home: &Path) -> anyhow::Result<String> {
+    let path = home.join("nginx.conf");
+    fs::write(&path, configuration)?;
+    Ok(format!("nginx -p / -c {}", path.display()))
+}
+
+fn nginx_configuration(address: &str, home: &Path, [program, events, server]: [&str; 3]) -> String {
+    let home = home.display();
     let temporary: String =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};")).concat();
     // Debian's configuration, except for users, logs and paths.
-    let text = format!(
-        "user root; worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/nginx.log;\n\
-         events {{ }}\nhttp {{ sendfile on; tcp_nopush on; access_log off; {temporary}\n\
-         server {{ listen {address}:8000; root {home}/..;\n\
-         location /live/ {{ alias {home}/../live/; limit_rate {LIVE_RATE}; sendfile_max_chunk {LIVE_CHUNK}; }} }} }}\n"
-    );
-    fs::write(&path, text)?;
-    Ok(path)
+    format!(
+        "user root; worker_processes 1; daemon off; pid {home}/nginx.pid; error_log {home}/nginx.log; {program}\n\
+         events {{ {events} }}\nhttp {{ sendfile on; tcp_nopush on; access_log off; {temporary}\n\
+         server {{ listen {address}:8000 backlog=4096; root {home}/..; {server}\n\
+         location /live/ {{ alias {home}/../live/; limit_rate {LIVE_RATE}; sendfile_max_chunk {LIVE_CHUNK}; }} }}\n\
+         server {{ listen {address}:{COUNTS}; location / {{ stub_status; }} }} }}\n"
+    )
 }
 
 /// A running server, which ends when this value is dropped.
@@ -124,7 +139,7 @@ impl Server {
         let child = world.server.enter(start)?;
         let mut server = Server { child, said };
         let begun = Instant::now();
-        while !listens(&mut world.server.command("ss"), kind.port())? {
+        while !listens(&mut world.server.command("ss"), address, kind.port())? {
             if server.child.has_ended()? {
                 bail!("{}: {}", words[0], last_words(&fs::read_to_string(&server.said).unwrap_or_default()));
             }
@@ -168,9 +183,10 @@ impl Moved {
     }
 }
 
-/// Returns true if a program listens on the port. This asks `ss`, since a connection would be counted.
-fn listens(command: &mut Command, port: u16) -> anyhow::Result<bool> {
-    let out = output(command.args(["-Hltn", &format!("sport = :{port}")])).context("cannot run ss")?;
+/// Returns true if a program listens there. This asks `ss`, since a connection would be counted.
+fn listens(command: &mut Command, address: IpAddr, port: u16) -> anyhow::Result<bool> {
+    let socket = SocketAddr::new(address, port).to_string();
+    let out = output(command.args(["-Hltn", "src", &socket])).context("cannot run ss")?;
     Ok(!out.stdout.trim_ascii().is_empty())
 }
 

@@ -5,6 +5,7 @@
 //! number. Dropping a namespace removes it with its processes and devices. A killed process leaves its
 //! namespaces; [`World::new`] recognizes them by their names and removes them.
 
+pub mod cpu;
 pub mod process;
 pub mod serve;
 pub mod service;

@@ -21,15 +21,25 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a service for one interface of `namespace`, with its socket in `home`.
+    /// Starts a service for one interface of `namespace`, with its socket in `home`. `settings` are the lines
+    /// of its configuration file.
     ///
     /// # Errors
     /// The service's last message if it ended at once; an error if it does not start in time.
-    pub fn start(namespace: &Namespace, interface: &str, steer: &str, home: &Path) -> anyhow::Result<Running> {
+    pub fn start(
+        namespace: &Namespace,
+        interface: &str,
+        steer: &str,
+        home: &Path,
+        settings: &str,
+    ) -> anyhow::Result<Running> {
         let program = std::env::current_exe().context("cannot find this program")?;
-        let (socket, said) = (home.join(format!("{steer}.sock")), home.join(format!("{steer}.said")));
+        let file = |end: &str| home.join(format!("{steer}.{end}"));
+        let (socket, said, config) = (file("sock"), file("said"), file("toml"));
+        fs::write(&config, settings)?;
         let mut command = Command::new(program);
         command.args(["service", "--interface", interface, "--steer", steer, "--socket"]).arg(&socket);
+        command.arg("--config").arg(config);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // This does not use `ip netns exec`, which hides the BPF file system.
         let child = namespace.enter(|| Background::start(&mut command, PATIENCE).context("cannot start a service"))?;
@@ -63,17 +73,24 @@ impl Running {
         Service::connect(&self.socket)
     }
 
+    /// The process id of its engine.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub fn engine(&self) -> anyhow::Result<u32> {
+        let is_engine = |pid: &u32| {
+            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            words.split(|&byte| byte == 0).nth(1) == Some(b"engine")
+        };
+        descendants(self.child.id())?.into_iter().find(is_engine).context("the service has no engine")
+    }
+
     /// Kills its engine with SIGKILL.
     ///
     /// # Errors
     /// If it has no engine.
     pub fn kill_engine(&self) -> anyhow::Result<()> {
-        let is_engine = |pid: &u32| {
-            let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            words.split(|&byte| byte == 0).nth(1) == Some(b"engine")
-        };
-        let engine = descendants(self.child.id())?.into_iter().find(is_engine);
-        let engine = engine.and_then(|pid| Pid::from_raw(pid.cast_signed())).context("the service has no engine")?;
+        let engine = Pid::from_raw(self.engine()?.cast_signed()).context("the service has no engine")?;
         Ok(kill_process(engine, Signal::KILL)?)
     }
 

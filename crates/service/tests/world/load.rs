@@ -3,7 +3,9 @@
 use crate::common::World;
 use baton_client::{Place, Service, Stream};
 use baton_policy::Reason;
+use baton_policy::conditions::Condition;
 use baton_policy::load::most_moves;
+use baton_policy::rules::{Entry, Policy, Rule};
 use baton_policy::watermarks::Choice;
 use baton_testkit::throttle::Throttle;
 use baton_testkit::{need_program, need_root, skip};
@@ -128,8 +130,8 @@ fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
     );
 }
 
-/// The engine gets its CPU time and loses it again, once a second, for so many seconds: no call is
-/// lost, and no connection moves more often than the pauses allow.
+/// The engine gets its CPU time and loses it again, and the policy changes, once a second, for so many
+/// seconds: no call is lost, and no connection moves more often than the pauses allow.
 fn swing(seconds: u64) {
     World::enter_with(
         |config| config.load = Choice::Auto,
@@ -139,6 +141,12 @@ fn swing(seconds: u64) {
             let mut calls: Vec<Call> = (0..CONNECTIONS).map(|_| Call::new(&service, world)).collect();
             for second in 1..=seconds {
                 let throttle = (second % 2 == 0).then(|| Throttle::new(world.engine, PART).unwrap());
+                // Both let these connections be where they are.
+                let conditions = vec![Condition::parse("local-port", "1").unwrap()];
+                let elsewhere = Entry { conditions, rule: Rule::Never };
+                let entries = if second % 2 == 0 { vec![elsewhere] } else { Vec::new() };
+                let tally = service.reload(Some(&Policy { entries, otherwise: Rule::FirstCome })).unwrap();
+                assert_eq!((tally.count, tally.failed), (0, 0), "a policy that concerns no connection moves none");
                 let until = Instant::now() + Duration::from_secs(1);
                 call_until("a second passes", &mut calls, |_| Instant::now() >= until);
                 drop(throttle);

@@ -23,7 +23,12 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
     let mut rested = false;
     let ran = signals::ran();
     loop {
-        let ours = report(set, room);
+        let theirs = kernel_first(set, room, sleep);
+        let ours = report(set, &mut room[theirs..]);
+        if theirs > 0 {
+            return Ok(theirs + ours);
+        }
+        set.kernel_waits.store(ours == room.len(), Ordering::Relaxed);
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error from the kernel's set is returned only if there is nothing else to report.
             return match kernel_events(set, &mut room[ours..], sleep) {
@@ -86,6 +91,18 @@ fn nap() -> Result<Woken, i32> {
         NanosleepRelativeResult::Ok => Ok(Woken::default()),
         NanosleepRelativeResult::Interrupted(_) => Err(libc::EINTR),
         NanosleepRelativeResult::Err(error) => Err(error.raw_os_error()),
+    }
+}
+
+/// The events of the kernel's set, in half of the room, if the last report had no room for them: connections
+/// in an engine that are always ready do not shut the others out.
+fn kernel_first(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> usize {
+    let half = room.len().div_ceil(2);
+    // An error is found again by the wait that follows.
+    if set.kernel_waits.swap(false, Ordering::Relaxed) {
+        kernel_events(set, &mut room[..half], sleep).unwrap_or(0)
+    } else {
+        0
     }
 }
 
@@ -183,6 +200,7 @@ mod tests {
     use super::*;
     use crate::epoll::tests::set_with_an_ended_one;
     use crate::table;
+    use std::cell::Cell;
     use std::mem::MaybeUninit;
     use std::task::Wake;
 
@@ -200,5 +218,24 @@ mod tests {
             Err(libc::EINTR)
         };
         assert_eq!(wait(&set, &mut room, None, interrupted_then), Ok(1));
+    }
+    /// A listening socket, for one, beside connections that are always ready.
+    #[test]
+    fn the_kernels_descriptors_get_room_beside_entries_that_fill_it() {
+        let _turn = table::tests::TURN.lock().unwrap();
+        let (set, entry) = set_with_an_ended_one(700_005, 9);
+        entry.wake_by_ref();
+        let mut room = [MaybeUninit::uninit()];
+        let asked = Cell::new(0);
+        let events: KernelWait<'_> = &mut |room, _| {
+            asked.set(asked.get() + 1);
+            Ok(std::slice::from_mut(room[0].write(epoll_event { events: 1, u64: 7 })))
+        };
+        let mut asked_by_then = Vec::new();
+        for _ in 0..4 {
+            assert_eq!(wait(&set, &mut room, None, events), Ok(1));
+            asked_by_then.push(asked.get());
+        }
+        assert_eq!(asked_by_then, [0, 1, 1, 2], "every second report is the kernel's");
     }
 }

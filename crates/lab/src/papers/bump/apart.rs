@@ -11,26 +11,11 @@
 
 use crate::world::{Namespace, World};
 use anyhow::{Context, bail};
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// The CPU of the sending side.
 pub const SENDER: usize = 0;
 /// The CPU of the receiving side.
 pub const RECEIVER: usize = 1;
-
-/// Calls `f` on a thread that is pinned to `cpu`, if there is one. Programs that `f` starts stay there.
-pub fn on<T: Send>(cpu: Option<usize>, f: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
-    let Some(cpu) = cpu else { return f() };
-    std::thread::scope(|scope| {
-        let bound = scope.spawn(move || {
-            let mut set = CpuSet::new();
-            set.set(cpu);
-            sched_setaffinity(None, &set).with_context(|| format!("cannot run on CPU {cpu}"))?;
-            f()
-        });
-        bound.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-    })
-}
 
 /// Makes both ends of a wire receive on the CPU of their side.
 pub fn steer(world: &World, device: &str) -> anyhow::Result<()> {

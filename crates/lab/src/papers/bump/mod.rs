@@ -30,6 +30,7 @@ use crate::experiment::{Axis, Extent, Findings, Lab};
 use crate::report::Machine;
 use crate::report::bump::Report as BumpReport;
 use crate::workload::generate::generate;
+use crate::world::cpu;
 use crate::world::serve::Server;
 use crate::world::wire::{configure, veth};
 use baton_apps::load::{Kind, Outcome};
@@ -269,11 +270,11 @@ impl Wire {
             Some(more) => {
                 let words = format!("--wire {device} --host bh-{place}-{number}");
                 let arguments: Vec<String> = words.split_whitespace().map(str::to_owned).chain(more).collect();
-                Some(apart::on(receiver, || BumpChild::start(&world.server, &arguments))?)
+                Some(cpu::on(receiver, || BumpChild::start(&world.server, &arguments))?)
             }
         };
         let stack = format!("--port kernel --addr {} --message {}", addr(2), 64 << 10);
-        let server = apart::on(receiver, || Server::start(&world.server, &stack, &[], stop))?;
+        let server = cpu::on(receiver, || Server::start(&world.server, &stack, &[], stop))?;
         Ok(Wire { contender, addr: addr(2), server, bump, apart: chapter.apart })
     }
 
@@ -307,6 +308,6 @@ impl Wire {
         }
         let (world, stop, addr) = (lab.world()?, lab.stop(), self.addr);
         let sender = self.apart.then_some(apart::SENDER);
-        apart::on(sender, || generate(world, addr, work.kind, &arguments, stop))
+        cpu::on(sender, || generate(world, addr, work.kind, &arguments, stop))
     }
 }
