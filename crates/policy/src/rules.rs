@@ -426,7 +426,7 @@ pub fn for_ports(rule: Rule, ports: &[String]) -> Result<Policy, crate::bounds::
 /// The error for a word that names no rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{0}' is not a rule; write fcfs, never, small, small N bytes, until bulk, or after N sends, with N at least 1"
+    "'{0}' is not a rule; write fcfs, never, small, small N bytes, predict, until bulk, or after N sends, with N at least 1"
 )]
 pub struct NoRule(String);
 
