@@ -1,6 +1,6 @@
 //! Line plots as inline SVG, coloured by the page's style sheet.
 //!
-//! x is linear, or logarithmic if its values span more than a factor of [`WIDE`]; y begins at 0 and ends
+//! x is linear, or logarithmic if its values span more than a factor of `WIDE`; y begins at 0 and ends
 //! at a round number. A paper's results are drawn as dashed lines in the kernel's colour.
 
 use super::short;

@@ -10,7 +10,7 @@
 //!
 //! Each arm differs in who limits the connections on the engine: nobody, a fixed limit, or load control. In
 //! one arm there is no Baton. Every run makes its wire, its service and its servers anew, and begins once the
-//! connections are where the arm puts them. Throughput counts after [`SETTLED`], by nginx' own count.
+//! connections are where the arm puts them. Throughput counts after `SETTLED`, by nginx' own count.
 
 mod crowd;
 mod report;
