@@ -1,6 +1,6 @@
 //! Workloads W and I: the World Cup's and IBM's site, by documented distributions.
 //!
-//! Files are chosen by Zipf's law with exponent 1 (CH §6 [7]); their sizes are log-normal. Requests of a
+//! Files are chosen by Zipf's law with exponent 1 (CH reference 7); their sizes are log-normal. Requests of a
 //! connection are bounded Pareto, since a connection has the requests of a client within 15 s (CH §4.2).
 //!
 //! The server's memory of 2 GB holds all of them.
