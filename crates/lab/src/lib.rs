@@ -14,7 +14,7 @@
 //!   report                tables, JSON, SVG and HTML for all of them
 //! ```
 //!
-//! [`demo`] and [`papers`] do not use each other. [`report`] uses none of the others.
+//! [`watch`] says how progress is told. [`demo`] and [`papers`] do not use each other. [`report`] uses none of the others.
 //! The lab starts its own executable (`current_exe`) as servers and clients, so it works only
 //! inside the `baton` binary.
 #![forbid(unsafe_code)]
@@ -25,5 +25,6 @@ pub mod experiment;
 pub mod papers;
 pub mod report;
 pub mod results;
+pub mod watch;
 pub mod workload;
 pub mod world;

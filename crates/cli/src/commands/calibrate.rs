@@ -1,16 +1,15 @@
 //! `baton calibrate`: measures which connections cost less on the engine here, and keeps it.
 
+use super::measuring::{Steps, bar};
 use crate::calibration::{File, PATH};
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
-use baton_lab::calibrate::{self, Placement, ROUNDS, SIZES, Watch};
+use baton_lab::calibrate::{self, Placement, ROUNDS, SIZES};
 use baton_lab::world::World;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `baton calibrate`.
 #[derive(clap::Args, Debug)]
@@ -52,7 +51,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let world = World::new().map_err(|why| usage(why.to_string(), "run as root"))?;
     // One that does not count here says nothing about this machine.
     let before = File::read(&args.output).ok().flatten().map(|file| file.calibration);
-    let bar = Bar::new();
+    let bar = Steps(bar(0));
     let measured = calibrate::run(&world, args.rounds.into(), before.as_ref(), (&stop, &bar));
     bar.0.finish_and_clear();
     let file = File::here(measured?);
@@ -111,27 +110,4 @@ fn table(file: &File) -> String {
 
 fn us(ns: u32) -> String {
     format!("{:.1} µs", f64::from(ns) / 1e3)
-}
-
-/// Progress on standard error.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
-        let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Bar(bar)
-    }
-}
-
-impl Watch for Bar {
-    fn plan(&self, steps: usize) {
-        self.0.set_length(steps as u64);
-    }
-
-    fn step(&self, what: &str) {
-        self.0.inc(1);
-        self.0.set_message(what.to_owned());
-    }
 }

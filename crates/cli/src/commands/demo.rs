@@ -1,14 +1,13 @@
 //! `baton demo`: runs the demo, prints its table, and writes its HTML report.
 
-use super::measuring::length;
+use super::measuring::{Steps, bar, length};
 use anyhow::{Context, bail};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
 use baton_lab::demo;
-use baton_lab::demo::{Options, Watch};
+use baton_lab::demo::Options;
 use baton_lab::report::{Report, html, table};
 use baton_lab::world::World;
-use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -55,7 +54,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
     let options = Options { rounds: args.rounds.into(), run: length, limit: LIMIT * u32::from(args.rounds) };
     let stop = Stop::install().context("cannot catch signals")?;
-    let bar = Bar::new();
+    let bar = Steps(bar(0));
     let world = if args.in_memory {
         Err("left out by --in-memory".to_owned())
     } else {
@@ -84,30 +83,4 @@ fn show(args: &Args, report: &Report) -> anyhow::Result<()> {
         bail!("at least one check of the demo failed; the report above says which");
     }
     Ok(())
-}
-
-/// Progress on standard error.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new() -> Bar {
-        let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
-        let bar = ProgressBar::new(0).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Bar(bar)
-    }
-}
-
-impl Watch for Bar {
-    fn plan(&self, steps: usize) {
-        self.0.set_length(steps as u64);
-    }
-
-    fn step(&self, what: &str) {
-        self.0.inc(1);
-        self.0.set_message(what.to_owned());
-        if self.0.is_hidden() {
-            eprintln!("{what}");
-        }
-    }
 }

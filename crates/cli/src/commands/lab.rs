@@ -1,6 +1,6 @@
 //! `baton lab`: tables and figures of the papers, repeated.
 
-use super::measuring::{Amount, keep, write};
+use super::measuring::{Amount, bar, keep, write};
 use anyhow::{Context, bail};
 use baton_apps::fail::{one_line, usage};
 use baton_apps::signal::Stop;
@@ -9,10 +9,9 @@ use baton_lab::papers::{ALL, exhibits};
 use baton_lab::report::Machine;
 use baton_lab::report::claim::Claim;
 use baton_lab::results::{self, Shown};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `baton lab`.
 #[derive(clap::Args, Debug)]
@@ -181,13 +180,6 @@ fn means(name: &str, exhibit: &Exhibit) -> bool {
     let letters = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     let (name, id, place) = (letters(name), letters(exhibit.id), letters(exhibit.what));
     name == id || name == place || name == place.replacen("figure", "fig", 1)
-}
-
-fn bar(experiments: usize) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
-    let bar = ProgressBar::new(experiments as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
 }
 
 fn give(args: &PaperArgs, shown: &[Shown], claims: &[Claim]) -> anyhow::Result<()> {

@@ -5,7 +5,9 @@ use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
 use baton_lab::experiment::{Extent, Findings, Lab, PLANS, plan};
+use baton_lab::watch::Watch;
 use clap::builder::PossibleValuesParser;
+use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -80,6 +82,31 @@ pub fn in_lab<T>(measure: impl FnOnce(&Lab<'_>) -> anyhow::Result<T>) -> anyhow:
 pub fn length(seconds: f64) -> anyhow::Result<Duration> {
     let length = Duration::try_from_secs_f64(seconds).ok().filter(|length| !length.is_zero());
     length.ok_or_else(|| usage(format!("a run cannot take {seconds} s"), "give --seconds 0.1 or more"))
+}
+
+/// A progress bar on standard error.
+pub fn bar(steps: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:20} {pos}/{len} {elapsed} {wide_msg}");
+    let bar = ProgressBar::new(steps as u64).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// A bar that counts the steps of a measurement. Without a terminal each step is a line instead.
+pub struct Steps(pub ProgressBar);
+
+impl Watch for Steps {
+    fn plan(&self, steps: usize) {
+        self.0.set_length(steps as u64);
+    }
+
+    fn step(&self, what: &str) {
+        self.0.inc(1);
+        self.0.set_message(what.to_owned());
+        if self.0.is_hidden() {
+            eprintln!("{what}");
+        }
+    }
 }
 
 /// Options that choose the form of the results and where they go.

@@ -14,6 +14,7 @@
 mod crossover;
 mod moves;
 
+use crate::watch::Watch;
 use crate::workload::generate::generate;
 use crate::workload::place::{self, Place};
 use crate::workload::server::Kind;
@@ -97,14 +98,6 @@ impl Placement {
     fn message(&self) -> Option<u64> {
         self.crossover_bytes.map(|bytes| bytes / 2)
     }
-}
-
-/// Is told how far the measurement is.
-pub trait Watch {
-    /// This many steps are planned.
-    fn plan(&self, steps: usize);
-    /// The next step begins.
-    fn step(&self, what: &str);
 }
 
 /// Measures so many rounds, for at most a minute. `before` is an earlier calibration of this machine, whose crossovers

@@ -3,9 +3,10 @@
 //!
 //! Every run has its own pair of engines, so that runs do not affect each other.
 
+use super::Options;
 use super::loads::{self, Load, What};
-use super::{Options, Watch};
 use crate::report::{Cell, Check, Machine, Report, Run, Side, Wire};
+use crate::watch::Watch;
 use crate::workload::generate::tce_share;
 use crate::workload::memory::{Pair, run_pair};
 use crate::workload::site::Site;

@@ -21,6 +21,7 @@ pub mod memory;
 mod moves;
 
 use crate::report::{Cell, Check, Machine, Report};
+use crate::watch::Watch;
 use crate::workload::site::Site;
 use crate::workload::wires::{self, Link};
 use crate::world::World;
@@ -37,14 +38,6 @@ pub struct Options {
     pub run: Duration,
     /// No new round starts if it would end after this.
     pub limit: Duration,
-}
-
-/// Is told of the progress, to show it.
-pub trait Watch {
-    /// This many steps are planned.
-    fn plan(&self, steps: usize);
-    /// The next step begins.
-    fn step(&self, what: &str);
 }
 
 /// Runs the demo between two namespaces of `world`.

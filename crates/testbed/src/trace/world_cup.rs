@@ -30,7 +30,7 @@ impl<R: BufRead> Reader<R> {
         Reader { input, number: 0 }
     }
 
-    /// Fills as much of a record as there is.
+    /// Reads up to a whole record, and returns the number of bytes read: fewer at the end of the input.
     fn fill(&mut self, record: &mut [u8; RECORD_BYTES]) -> io::Result<usize> {
         let mut filled = 0;
         while filled < RECORD_BYTES {

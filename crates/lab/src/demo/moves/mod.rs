@@ -12,9 +12,10 @@
 
 mod live;
 
-use super::{Options, Watch};
+use super::Options;
 use crate::report::moves::{Live, Moves, Way};
 use crate::report::{Check, Run, Side, Wire};
+use crate::watch::Watch;
 use crate::workload::client::{Load, Outcome};
 use crate::workload::place::{Place, home};
 use crate::workload::server::{Kind, LIVE_RATE};
