@@ -14,9 +14,18 @@ use std::time::Duration;
 /// Ticks per second in `/proc/stat`: `USER_HZ`, fixed at 100 on x86 and ARM.
 const TICKS: f64 = 100.0;
 
-/// CPU time in seconds, all CPUs together.
+/// The line of all CPUs in `/proc/stat`.
+const ALL: &str = "cpu ";
+
+/// CPU time in seconds, all CPUs together. Only differences mean something.
+///
+/// `busy` is exact where the kernel stops its tick on idle CPUs (`NO_HZ`): time less idle time, which
+/// `kernel/time/tick-sched.c` then counts by the clock. The others are samples, one a tick. Samples miss
+/// up to a third of the work of a program that sleeps and wakes thousands of times a second.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Cpu {
+    /// Time spent working, without stolen time.
+    pub busy: f64,
     /// Programs, including niced ones.
     pub user: f64,
     /// The kernel on behalf of programs.
@@ -35,7 +44,7 @@ impl Cpu {
     /// # Errors
     /// If `/proc/stat` cannot be read or does not have the format of proc_stat(5).
     pub fn now() -> io::Result<Cpu> {
-        Cpu::read("cpu ")
+        Cpu::read(ALL)
     }
 
     /// Reads the counters of one CPU.
@@ -47,15 +56,19 @@ impl Cpu {
     }
 
     fn read(name: &str) -> io::Result<Cpu> {
-        Cpu::parse(&std::fs::read_to_string("/proc/stat")?, name)
+        let clock = Duration::from(ClockId::CLOCK_BOOTTIME.now()?).as_secs_f64();
+        Cpu::parse(&std::fs::read_to_string("/proc/stat")?, name, clock)
             .ok_or_else(|| io::Error::other(format!("/proc/stat has no line {name}")))
     }
 
-    fn parse(stat: &str, name: &str) -> Option<Cpu> {
+    /// `clock` is the time at which the kernel wrote `stat`, in seconds.
+    fn parse(stat: &str, name: &str, clock: f64) -> Option<Cpu> {
         let line = stat.lines().find_map(|line| line.strip_prefix(name))?;
         let fields: Vec<f64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
         let seconds = |i: usize| fields.get(i).map(|ticks| ticks / TICKS);
+        let cpus = if name == ALL { stat.lines().filter(|line| line.starts_with("cpu")).count() - 1 } else { 1 };
         Some(Cpu {
+            busy: clock * cpus as f64 - seconds(3)? - seconds(4)? - seconds(7)?,
             user: seconds(0)? + seconds(1)?,
             system: seconds(2)?,
             irq: seconds(5)?,
@@ -64,9 +77,10 @@ impl Cpu {
         })
     }
 
-    /// Time spent working in seconds, without stolen time.
-    pub fn busy(&self) -> f64 {
-        self.user + self.system + self.irq + self.softirq
+    /// The share of soft interrupts in the work, by the samples; `None` if there was no work.
+    pub fn softirq_share(&self) -> Option<f64> {
+        let all = self.user + self.system + self.irq + self.softirq;
+        (all > 0.0).then(|| self.softirq / all)
     }
 
     /// The share of the machine's CPUs that other programs use, measured while this one waits.
@@ -77,7 +91,7 @@ impl Cpu {
         let before = Cpu::now()?;
         std::thread::sleep(wait);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        Ok((Cpu::now()? - before).busy() / (wait.as_secs_f64() * cpus))
+        Ok((Cpu::now()? - before).busy / (wait.as_secs_f64() * cpus))
     }
 }
 
@@ -85,6 +99,7 @@ impl Sub for Cpu {
     type Output = Cpu;
     fn sub(self, earlier: Cpu) -> Cpu {
         Cpu {
+            busy: self.busy - earlier.busy,
             user: self.user - earlier.user,
             system: self.system - earlier.system,
             irq: self.irq - earlier.irq,
@@ -194,14 +209,17 @@ mod tests {
     #[test]
     fn the_cpu_line_is_split_as_the_manual_says() {
         let stat = "cpu  100 50 200 9999 7 10 300 40 0 0\ncpu0 1 2 3\ncpu1 0 0 100 0 0 0 0 0 0 0\n";
-        let cpu = Cpu::parse(stat, "cpu ").unwrap();
-        assert_eq!(cpu, Cpu { user: 1.5, system: 2.0, irq: 0.1, softirq: 3.0, steal: 0.4 });
-        assert!((cpu.busy() - 6.6).abs() < 1e-9);
-        assert_eq!(Cpu::parse(stat, "cpu1 ").unwrap().busy(), 1.0);
+        let cpu = Cpu::parse(stat, ALL, 55.0).unwrap();
+        // Two CPUs for 55 s, less what they were idle, waited for a disk and were stolen.
+        assert!((cpu.busy - (110.0 - 99.99 - 0.07 - 0.4)).abs() < 1e-9);
+        assert_eq!(cpu, Cpu { busy: cpu.busy, user: 1.5, system: 2.0, irq: 0.1, softirq: 3.0, steal: 0.4 });
+        assert!((cpu.softirq_share().unwrap() - 3.0 / 6.6).abs() < 1e-9);
+        assert_eq!(Cpu::default().softirq_share(), None);
+        assert_eq!(Cpu::parse(stat, "cpu1 ", 55.0).unwrap().busy, 55.0);
         for short in ["cpu0 ", "cpu2 "] {
-            assert_eq!(Cpu::parse(stat, short), None);
+            assert_eq!(Cpu::parse(stat, short, 55.0), None);
         }
-        assert!(Cpu::now().unwrap().busy() > 0.0);
+        assert!(Cpu::now().unwrap().busy > 0.0);
     }
 
     #[test]

@@ -39,13 +39,13 @@ fn moves() -> Moves {
         runs: if missing.is_some() {
             Vec::new()
         } else {
-            let cpu = Cpu { system: seconds, ..Cpu::default() };
+            let cpu = Cpu { busy: seconds, ..Cpu::default() };
             vec![Run { seconds: 0.5, bytes: 1_000_000_000, cpu, ..Run::default() }; 3]
         },
         requests: if missing.is_some() {
             Vec::new()
         } else {
-            let cpu = Cpu { user: seconds * seconds, ..Cpu::default() };
+            let cpu = Cpu { busy: seconds * seconds, ..Cpu::default() };
             vec![Run { seconds: 0.5, requests: 20_000, cpu, ..Run::default() }; 3]
         },
         live,
@@ -97,7 +97,14 @@ fn example() -> Report {
                 bytes: 1_000_000_000 * (w + l + i + 1) as u64,
                 requests: if load.requests { 20_000 + 1000 * i as u64 } else { 0 },
                 latency_ns: load.requests.then_some([20_000 + 9_000 * w as u64, 90_000, 500_000]),
-                cpu: Cpu { user: 0.1, system: 0.5, irq: 0.0, softirq: 0.1 * (3 - w) as f64, steal: 0.0 },
+                cpu: Cpu {
+                    busy: 0.6 + 0.1 * (3 - w) as f64,
+                    user: 0.1,
+                    system: 0.5,
+                    irq: 0.0,
+                    softirq: 0.1 * (3 - w) as f64,
+                    steal: 0.0,
+                },
                 tce: (wire.side == Side::Baton).then_some(0.03),
             };
             cells.push(Cell { wire: wire.id.clone(), load: load.id.clone(), runs: (0..3).map(run).collect() });

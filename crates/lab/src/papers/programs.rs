@@ -408,7 +408,7 @@ mod tests {
 
     fn report() -> Report {
         let run = |busy: f64, p50_ns| {
-            let cpu = baton_apps::measure::Cpu { user: busy, ..Default::default() };
+            let cpu = baton_apps::measure::Cpu { busy, ..Default::default() };
             Outcome { seconds: 1.0, requests: 1_000_000, bytes: 0, p50_ns, cpu }
         };
         let series = |way: &str, all: &[f64]| Series {

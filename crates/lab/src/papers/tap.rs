@@ -157,7 +157,7 @@ impl Figure {
         let count = if run.requests > 0 { run.requests } else { run.bytes };
         let per = |seconds: f64| (count > 0).then(|| seconds * 1e9 / count as f64);
         match self {
-            Figure::Machine => per(run.cpu.busy()),
+            Figure::Machine => per(run.cpu.busy),
             Figure::Tasks => per(run.tasks_seconds),
             Figure::Median => run.latency_ns.map(|[median, ..]| median as f64),
         }

@@ -164,7 +164,7 @@ pub enum Figure {
 impl Figure {
     /// Its value in one run, if the run has it.
     pub fn of(self, run: &Run) -> Option<f64> {
-        let per = |amount: f64| (amount > 0.0).then(|| run.cpu.busy() / amount);
+        let per = |amount: f64| (amount > 0.0).then(|| run.cpu.busy / amount);
         let latency = |i: usize| run.latency_ns.map(|ns| ns[i] as f64 / 1e3);
         match self {
             Figure::Throughput => (run.seconds > 0.0).then(|| run.bytes as f64 * 8e-9 / run.seconds),
@@ -174,7 +174,7 @@ impl Figure {
             Figure::P50 => latency(0),
             Figure::P99 => latency(1),
             Figure::Tce => run.tce.map(|share| share * 100.0),
-            Figure::Softirq => (run.cpu.busy() > 0.0).then(|| run.cpu.softirq / run.cpu.busy() * 100.0),
+            Figure::Softirq => run.cpu.softirq_share().map(|share| share * 100.0),
         }
     }
 
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn figures_follow_from_a_run() {
-        let cpu = Cpu { user: 0.5, system: 0.5, irq: 0.0, softirq: 1.0, steal: 9.0 };
+        let cpu = Cpu { busy: 2.0, user: 0.5, system: 0.5, irq: 0.0, softirq: 1.0, steal: 9.0 };
         let run = Run {
             seconds: 2.0,
             bytes: 4_000_000_000,

@@ -104,7 +104,7 @@ impl Outcome {
     /// CPU time in nanoseconds per request or per byte.
     pub fn cost(&self) -> Option<f64> {
         let count = if self.requests > 0 { self.requests } else { self.bytes };
-        (count > 0).then(|| self.cpu.busy() * 1e9 / count as f64)
+        (count > 0).then(|| self.cpu.busy * 1e9 / count as f64)
     }
 
     /// Requests or bytes per second.

@@ -170,8 +170,8 @@ mod tests {
     /// Results of the chapter about the limit: CPU seconds of each contender for the same bytes.
     fn results(busy: &[(Contender, f64)]) -> Results {
         let work = Work { kind: Kind::Send, connections: 1, size: 64 << 10 };
-        let series = busy.iter().map(|&(contender, user)| {
-            let cpu = Cpu { user, ..Cpu::default() };
+        let series = busy.iter().map(|&(contender, busy)| {
+            let cpu = Cpu { busy, ..Cpu::default() };
             let run = Outcome { seconds: 1.0, bytes: 1_000_000_000, cpu, ..Outcome::default() };
             Series { point: Point { chapter: "limit".into(), contender, work }, runs: vec![run] }
         });

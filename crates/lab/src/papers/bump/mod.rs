@@ -160,13 +160,13 @@ impl Figure {
 
     /// Its value in a run, if the run has it.
     pub fn of(self, run: &Outcome) -> Option<f64> {
-        let (bytes, busy) = (run.bytes as f64, run.cpu.busy());
+        let (bytes, busy) = (run.bytes as f64, run.cpu.busy);
         let sound = |value: f64| value.is_finite().then_some(value);
         match self {
             Figure::Throughput => sound(bytes * 8e-9 / run.seconds),
             Figure::CpuPerByte => sound(busy * 1e9 / bytes),
             Figure::PerCpuSecond => sound(bytes * 8e-9 / busy),
-            Figure::PerReceiverSecond => sound(bytes * 8e-9 / run.peer_cpu?.busy()),
+            Figure::PerReceiverSecond => sound(bytes * 8e-9 / run.peer_cpu?.busy),
             Figure::Requests => sound(run.requests as f64 / run.seconds),
         }
     }
@@ -288,7 +288,7 @@ impl Wire {
             let looks = looking.end(bump)?;
             // The first start of perf, from disk, may have been too slow.
             if !looks.is_empty() {
-                let busy = run.peer_cpu.map_or(0.0, |cpu| cpu.busy());
+                let busy = run.peer_cpu.map_or(0.0, |cpu| cpu.busy);
                 return Ok(Some((self.contender, routines::costs(&looks, busy, run.bytes))));
             }
         }

@@ -136,8 +136,8 @@ impl Results {
                     run.seconds,
                     run.bytes,
                     run.requests,
-                    run.cpu.busy(),
-                    run.peer_cpu.map_or(String::new(), |cpu| format!("{:.2}", cpu.busy())),
+                    run.cpu.busy,
+                    run.peer_cpu.map_or(String::new(), |cpu| format!("{:.2}", cpu.busy)),
                     run.latency_ns.map_or(String::new(), |[p50, ..]| p50.to_string()),
                 );
             }

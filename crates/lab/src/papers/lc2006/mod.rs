@@ -237,7 +237,7 @@ impl Outcome {
                     point.point.message_bytes,
                     run.seconds,
                     run.bytes,
-                    run.cpu.busy(),
+                    run.cpu.busy,
                     run.tce.unwrap_or(f64::NAN)
                 );
             }
