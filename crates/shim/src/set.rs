@@ -134,10 +134,15 @@ impl Set {
         Ok(())
     }
 
+    /// True if a connection in it has ever been in an engine.
+    pub fn has_moved(&self) -> bool {
+        self.notifier_is_in.load(Ordering::Acquire)
+    }
+
     /// Prepares the wait that is about to begin to include the devices, if there are any.
     pub fn attend(&self) -> Option<Attendance> {
         // Not in a nested set: a readable device would make the outer set look ready.
-        let may = self.notifier_is_in.load(Ordering::Acquire) && !self.nested.load(Ordering::Acquire);
+        let may = self.has_moved() && !self.nested.load(Ordering::Acquire);
         let attendance = service::attend().filter(|_| may)?;
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
             let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };

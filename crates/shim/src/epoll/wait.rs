@@ -47,7 +47,7 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
             && set.is_busy();
         let woken = if rests {
             nap()
-        } else if is_direct() && !set.is_busy() {
+        } else if is_direct() && set.has_moved() && !set.is_busy() {
             busy_poll::wait(left, |left| {
                 let woken = if left == Some(Duration::ZERO) {
                     check_once(set, room, sleep)
