@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
             }
             _ => Command::new(own),
         };
-        command.args(["run", "--explain"]);
+        command.args(["run", "--explain", "--require"]);
         self.service.iter().for_each(|service| {
             command.arg("--socket").arg(service.socket());
         });
