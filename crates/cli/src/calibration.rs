@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 pub const PATH: &str = "/var/lib/baton/calibration.toml";
 
 /// The version of the format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// The head of each file.
 const HEAD: &str =
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn file(crossover_bytes: Option<u64>) -> File {
-        let sizes = vec![calibrate::Size { bytes: 64, kernel_ns: 20_000, engine_ns: 18_000 }];
+        let sizes = vec![calibrate::Size { bytes: 64, kernel_ns: [40_000, 20_000], engine_ns: [30_000, 19_000] }];
         let placement =
             calibrate::Placement { name: "direct".into(), crossover_bytes, saving_ns: 2_000, move_ns: 80_000, sizes };
         File::here(Calibration { rounds: 5, background: 0.0, placements: vec![placement] })
@@ -301,7 +301,7 @@ mod tests {
             refused(&text.replace(from, to), &here)
         };
         assert!(replaced(env!("CARGO_PKG_VERSION"), "0.0.9").contains("of Baton 0.0.9"));
-        assert!(replaced("format = 1", "format = 2").contains("has format 2"));
+        assert!(replaced("format = 2", "format = 3").contains("has format 3"));
         assert!(replaced("crossover-bytes = 512", "crossover-bytes = -1").contains("damaged"));
         assert!(refused("", &here).contains("damaged: missing field `format`"));
     }

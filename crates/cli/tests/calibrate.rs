@@ -55,7 +55,7 @@ fn a_file_of_another_machine_is_refused_with_a_word() {
     build_beside(env!("CARGO_BIN_EXE_baton").as_ref(), "baton-shim", env!("CARGO_MANIFEST_DIR"));
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("calibration.toml");
-    let text = "format = 1\nbaton = \"0.2.0\"\nmeasured-at = \"2026-01-01T00:00:00Z\"\n\
+    let text = "format = 2\nbaton = \"0.2.0\"\nmeasured-at = \"2026-01-01T00:00:00Z\"\n\
                 machine = { cpu = \"Z80\", cpus = 1, kernel = \"2.0.40\" }\n\
                 calibration = { rounds = 5, background = 0.0, placements = [] }\n";
     for (text, fault) in [(text, "of another machine (1 × Z80, Linux 2.0.40; this is "), ("format = 9", "has format 9")]

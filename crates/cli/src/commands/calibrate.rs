@@ -5,7 +5,7 @@ use crate::calibration::{File, PATH};
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
-use baton_lab::calibrate::{self, Placement, ROUNDS, SIZES};
+use baton_lab::calibrate::{self, LOADS, Placement, ROUNDS, SIZES};
 use baton_lab::world::World;
 use std::fmt::Write as _;
 use std::io::Write;
@@ -26,7 +26,7 @@ pub struct Args {
     /// File to write
     #[arg(long, value_name = "FILE", default_value = PATH)]
     output: PathBuf,
-    /// Rounds to measure, of some 8 seconds each
+    /// Rounds to measure, of some 10 seconds each
     #[arg(long, default_value_t = ROUNDS as u16, value_parser = clap::value_parser!(u16).range(1..=ROUNDS as i64))]
     rounds: u16,
     /// Measure nothing; print what is in the file
@@ -73,19 +73,25 @@ fn show(args: &Args, file: &File) -> anyhow::Result<()> {
 
 fn table(file: &File) -> String {
     let placements = &file.calibration.placements;
-    let mut out = format!("{:<16}{:>12}", "CPU a request", "kernel");
-    placements.iter().for_each(|placement| {
-        let _ = write!(out, "{:>12}{:>7}", placement.name, "ratio");
-    });
-    for (at, bytes) in SIZES.iter().enumerate() {
-        let costs = |placement: &Placement| placement.sizes.get(at).map(|size| (size.kernel_ns, size.engine_ns));
-        let Some((kernel, _)) = placements.first().and_then(costs) else { continue };
-        let _ = write!(out, "\n{:<16}{:>12}", format!("{bytes} B"), us(kernel));
-        for (kernel, engine) in placements.iter().filter_map(costs) {
-            let _ = write!(out, "{:>12}{:>7.2}", us(engine), f64::from(engine) / f64::from(kernel.max(1)));
+    let mut out = String::new();
+    for (load, connections) in LOADS.iter().enumerate() {
+        let _ = write!(out, "{:<16}{:>12}", format!("{connections} at a time"), "kernel");
+        placements.iter().for_each(|placement| {
+            let _ = write!(out, "{:>12}{:>7}", placement.name, "ratio");
+        });
+        for (at, bytes) in SIZES.iter().enumerate() {
+            let costs = |placement: &Placement| {
+                placement.sizes.get(at).map(|size| (size.kernel_ns[load], size.engine_ns[load]))
+            };
+            let Some((kernel, _)) = placements.first().and_then(costs) else { continue };
+            let _ = write!(out, "\n{:<16}{:>12}", format!("{bytes} B"), us(kernel));
+            for (kernel, engine) in placements.iter().filter_map(costs) {
+                let _ = write!(out, "{:>12}{:>7.2}", us(engine), f64::from(engine) / f64::from(kernel.max(1)));
+            }
         }
+        out.push('\n');
     }
-    out.push('\n');
+    out.push_str("CPU time of a request and its answer, both ends; less is better\n");
     for Placement { name, crossover_bytes, saving_ns, move_ns, .. } in placements {
         let _ = match crossover_bytes {
             Some(bytes) => writeln!(

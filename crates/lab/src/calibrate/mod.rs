@@ -2,9 +2,13 @@
 //! size and placement, and what a move costs.
 //!
 //! ```text
-//!   baton load, 32 connections ── veth pair ── echo server on the kernel's TCP
-//!        the same client       ── veth pair ── the same server, in an engine of each placement
+//!   baton load, 1 and 32 connections ── veth pair ── echo server on the kernel's TCP
+//!        the same client             ── veth pair ── the same server, in an engine of each placement
 //! ```
+//!
+//! A program that is asked one request at a time sleeps and wakes for each; one that is asked by many at
+//! once never sleeps. An engine that saves in the one case may lose in the other, so both are measured
+//! and count alike.
 //!
 //! Rounds alternate: each has every size in every place, and each place is first in turn. CPU time is
 //! that of the client, the server, the service and the kernel's soft-interrupt threads, so other programs
@@ -36,8 +40,8 @@ pub const SIZES: [u64; 9] = [64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384];
 /// The largest message that goes in one packet.
 const ONE_PACKET: u64 = 1024;
 
-/// Connections of the load.
-const CONNECTIONS: usize = 32;
+/// Connections of the loads: requests one at a time, and many at once.
+pub const LOADS: [usize; 2] = [1, 32];
 
 /// Rounds that are measured by default, and the fewest of them, if time is short.
 pub const ROUNDS: usize = 5;
@@ -87,11 +91,14 @@ pub struct Placement {
 pub struct Size {
     /// Bytes of the request, and of its answer.
     pub bytes: u64,
-    /// CPU time in the kernel, in nanoseconds.
-    pub kernel_ns: u32,
-    /// CPU time in the engine, in nanoseconds.
-    pub engine_ns: u32,
+    /// CPU time in the kernel under each of [`LOADS`], in nanoseconds.
+    pub kernel_ns: Costs<u32>,
+    /// CPU time in the engine under each of them, in nanoseconds.
+    pub engine_ns: Costs<u32>,
 }
+
+/// The cost of a request under each of [`LOADS`].
+type Costs<T> = [T; LOADS.len()];
 
 impl Placement {
     /// The largest message of the grid that pays.
@@ -143,7 +150,7 @@ pub fn run(
 #[derive(Default)]
 struct Measured {
     /// By round and size: the kernel's cost of a request, then that of each placement.
-    requests: Vec<Vec<[f64; 1 + PLACEMENTS.len()]>>,
+    requests: Vec<Vec<[Costs<f64>; 1 + PLACEMENTS.len()]>>,
     /// By round: the cost of a move to each placement.
     moves: Vec<[f64; PLACEMENTS.len()]>,
 }
@@ -164,11 +171,13 @@ impl Measured {
         let mut sizes = Vec::new();
         for bytes in SIZES {
             step(format!("messages of {bytes} bytes"))?;
-            let mut costs = [0.0; 1 + PLACEMENTS.len()];
-            for turn in 0..costs.len() {
-                let at = (turn + round) % costs.len();
-                let place = if at == 0 { kernel } else { &engines[at - 1] };
-                costs[at] = request_ns(place, bytes, stop).with_context(|| place.way.name)?;
+            let mut costs = [[0.0; LOADS.len()]; 1 + PLACEMENTS.len()];
+            for (load, connections) in LOADS.into_iter().enumerate() {
+                for turn in 0..costs.len() {
+                    let at = (turn + round) % costs.len();
+                    let place = if at == 0 { kernel } else { &engines[at - 1] };
+                    costs[at][load] = request_ns(place, connections, bytes, stop).with_context(|| place.way.name)?;
+                }
             }
             sizes.push(costs);
         }
@@ -193,11 +202,19 @@ impl Measured {
     }
 
     fn placement(&self, name: &str, at: usize, before: Option<Option<u64>>) -> Placement {
-        let each = |size: usize, figure: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
-            self.requests.iter().map(|sizes| figure(sizes[size][0], sizes[size][1 + at])).collect()
-        };
         let middle = |values: &[f64]| median(values).map_or(0.0, |it| it.median);
         let ns = |value: f64| value.round().max(0.0) as u32;
+        // The mean of a figure of both loads, in each round.
+        let each = |size: usize, figure: &dyn Fn(f64, f64) -> f64| -> Vec<f64> {
+            let of = |costs: &[Costs<f64>; 1 + PLACEMENTS.len()]| {
+                (0..LOADS.len()).map(|load| figure(costs[0][load], costs[1 + at][load])).sum::<f64>()
+            };
+            self.requests.iter().map(|sizes| of(&sizes[size]) / LOADS.len() as f64).collect()
+        };
+        let cost = |size: usize, place: usize| {
+            let of = |load: usize| self.requests.iter().map(|sizes| sizes[size][place][load]).collect::<Vec<_>>();
+            std::array::from_fn(|load| ns(middle(&of(load))))
+        };
         let savings = SIZES
             .iter()
             .enumerate()
@@ -208,8 +225,8 @@ impl Measured {
             small.enumerate().flat_map(|(size, _)| each(size, &|kernel, engine| kernel - engine)).collect();
         let sizes = SIZES.iter().enumerate().map(|(size, &bytes)| Size {
             bytes,
-            kernel_ns: ns(middle(&each(size, &|kernel, _| kernel))),
-            engine_ns: ns(middle(&each(size, &|_, engine| engine))),
+            kernel_ns: cost(size, 0),
+            engine_ns: cost(size, 1 + at),
         });
         Placement {
             name: name.to_owned(),
@@ -223,12 +240,12 @@ impl Measured {
 }
 
 /// CPU time of a request and its answer, in nanoseconds.
-fn request_ns(place: &Place<'_>, bytes: u64, stop: &Stop) -> anyhow::Result<f64> {
+fn request_ns(place: &Place<'_>, connections: usize, bytes: u64, stop: &Stop) -> anyhow::Result<f64> {
     let mut arguments = vec![
-        format!("--connections={CONNECTIONS}"),
+        format!("--connections={connections}"),
         format!("--size={bytes}"),
-        "--warmup=0.06".to_owned(),
-        "--seconds=0.2".to_owned(),
+        "--warmup=0.05".to_owned(),
+        "--seconds=0.12".to_owned(),
     ];
     arguments.extend(place.processes(Kind::Echo).iter().map(|pid| format!("--peer-pid={pid}")));
     let run = generate(place.world, place.address, load::Kind::Echo, &arguments, stop)?;
@@ -243,7 +260,7 @@ mod tests {
         // The first placement saves 2 µs of 20 µs at first, and loses from 2048 bytes on; the second loses.
         let costs = |bytes: u64| {
             let saved = if bytes < 2048 { 2_000.0 } else { -4_000.0 };
-            [20_000.0, 20_000.0 - saved, 25_000.0]
+            [[20_000.0; 2], [20_000.0 - saved; 2], [25_000.0; 2]]
         };
         let round = SIZES.map(costs).to_vec();
         Measured { requests: vec![round; 3], moves: vec![[80_000.0, 90_000.0]; 3] }
@@ -256,7 +273,7 @@ mod tests {
         assert_eq!((direct.name.as_str(), direct.crossover_bytes), ("direct", Some(2048)));
         assert_eq!((direct.saving_ns, direct.move_ns), (2_000, 80_000));
         assert_eq!((service.crossover_bytes, service.saving_ns, service.move_ns), (None, 0, 90_000));
-        assert_eq!(service.sizes[0], Size { bytes: 64, kernel_ns: 20_000, engine_ns: 25_000 });
+        assert_eq!(service.sizes[0], Size { bytes: 64, kernel_ns: [20_000; 2], engine_ns: [25_000; 2] });
     }
 
     #[test]
@@ -265,7 +282,7 @@ mod tests {
         let mut again = measured();
         for round in &mut again.requests {
             // Now the engine costs 1 % more at 1024 bytes, which may be noise.
-            round[4][1] = 20_200.0;
+            round[4][1] = [20_200.0; 2];
         }
         assert_eq!(again.calibration(0.0, None).placements[0].crossover_bytes, Some(1024));
         assert_eq!(again.calibration(0.0, Some(&first)).placements[0].crossover_bytes, Some(2048));
