@@ -1,0 +1,169 @@
+//! A histogram of fixed size, as HdrHistogram's: a bucket is at most 1/32 of its value wide.
+//!
+//! The library of that name grows, and cannot lie in memory that processes share.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Buckets of an octave: its bits.
+const FINE: u32 = 5;
+
+/// Times from 2^36 ns (69 s) on fall into the last bucket.
+const OCTAVES: u32 = 36;
+
+/// The number of buckets.
+pub const BUCKETS: usize = ((OCTAVES - FINE + 1) as usize) << FINE;
+
+/// The bucket of a time in nanoseconds. The BPF programs compute it in the same way.
+pub fn bucket(ns: u64) -> usize {
+    let ns = ns.min((1 << OCTAVES) - 1);
+    let octave = (63 - (ns | 1).leading_zeros()).saturating_sub(FINE);
+    ((octave as usize) << FINE) + (ns >> octave) as usize
+}
+
+/// The longest time of a bucket, in nanoseconds.
+pub fn largest(bucket: usize) -> u64 {
+    let octave = (bucket >> FINE).saturating_sub(1) as u32;
+    let mantissa = (bucket as u64) - ((octave as u64) << FINE);
+    ((mantissa + 1) << octave) - 1
+}
+
+/// Times of a layer. All zeros is an empty one. One thread at a time records; any number read meanwhile.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Histogram {
+    sum: AtomicU64,
+    longest: AtomicU64,
+    buckets: [AtomicU32; BUCKETS],
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            sum: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+            buckets: std::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+}
+
+impl Histogram {
+    /// Records a time in nanoseconds. The owner alone may call it: it adds without a locked instruction.
+    pub fn record(&self, ns: u64) {
+        let add =
+            |to: &AtomicU64, more: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+        let bucket = &self.buckets[bucket(ns)];
+        bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        add(&self.sum, ns);
+        if ns > self.longest.load(Ordering::Relaxed) {
+            self.longest.store(ns, Ordering::Relaxed);
+        }
+    }
+
+    /// What it has at this moment. Times that are recorded meanwhile may be missing in part.
+    pub fn read(&self) -> Counts {
+        let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
+        let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Counts { count: buckets.iter().sum(), sum: of(&self.sum), longest: of(&self.longest), buckets }
+    }
+}
+
+/// What a [`Histogram`] had at a moment, or several of them together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counts {
+    /// The number of times.
+    pub count: u64,
+    /// Their sum, in nanoseconds.
+    pub sum: u64,
+    /// The longest, in nanoseconds.
+    pub longest: u64,
+    buckets: Vec<u64>,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts { count: 0, sum: 0, longest: 0, buckets: vec![0; BUCKETS] }
+    }
+}
+
+impl Counts {
+    /// Adds another's.
+    pub fn add(&mut self, other: &Counts) {
+        self.count += other.count;
+        self.sum += other.sum;
+        self.longest = self.longest.max(other.longest);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(here, there)| *here += there);
+    }
+
+    /// What came since an earlier reading of the same histogram. The longest is that of all time.
+    pub fn since(&self, earlier: &Counts) -> Counts {
+        let buckets: Vec<u64> =
+            self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
+        Counts {
+            count: buckets.iter().sum(),
+            sum: self.sum.saturating_sub(earlier.sum),
+            longest: self.longest,
+            buckets,
+        }
+    }
+
+    /// The time in nanoseconds that the share `q` (0 to 1) of all does not exceed, to 1/32; `None` if there
+    /// is none.
+    pub fn quantile(&self, q: f64) -> Option<u64> {
+        let rank = ((self.count as f64 * q).ceil() as u64).clamp(1, self.count.max(1));
+        let mut seen = 0;
+        let found = self.buckets.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        found.map(|bucket| largest(bucket).min(self.longest))
+    }
+
+    /// The mean in nanoseconds; `None` if there is none.
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn buckets_join_without_gaps_and_are_fine_enough() {
+        assert_eq!((bucket(0), bucket(31), bucket(32), bucket(63), bucket(64)), (0, 31, 32, 63, 64));
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+        for at in 0..BUCKETS - 1 {
+            assert_eq!((bucket(largest(at)), bucket(largest(at) + 1)), (at, at + 1));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_quantile_is_near_the_exact_one(mut times in prop::collection::vec(0u64..1 << 36, 1..200), q in 0.0..=1.0f64) {
+            let histogram = Histogram::default();
+            times.iter().for_each(|ns| histogram.record(*ns));
+            times.sort_unstable();
+            let exact = times[((times.len() as f64 * q).ceil() as usize).clamp(1, times.len()) - 1];
+            let counts = histogram.read();
+            let found = counts.quantile(q).unwrap();
+            prop_assert!(found >= exact && found <= exact + exact / 32 + 1, "{found} for {exact}");
+            prop_assert_eq!(counts.sum, times.iter().sum::<u64>());
+            prop_assert_eq!(counts.longest, *times.last().unwrap());
+        }
+    }
+
+    #[test]
+    fn readings_add_up_and_subtract() {
+        let histogram = Histogram::default();
+        assert_eq!((histogram.read().quantile(0.5), histogram.read().mean()), (None, None));
+        histogram.record(100);
+        let first = histogram.read();
+        histogram.record(300);
+        let second = histogram.read().since(&first);
+        assert_eq!((second.count, second.sum), (1, 300));
+        let mut both = first;
+        both.add(&second);
+        assert_eq!((both.count, both.sum, both.longest), (2, 400, 300));
+    }
+}

@@ -1,0 +1,27 @@
+//! Where the time of a message goes: the [`Layer`]s that it passes on each way, and a [`Histogram`] of the
+//! time in each, in memory that another process may read.
+//!
+//! ```text
+//!   kernel: BPF programs  ──┐
+//!   engine: Streamer, TCE ──┼─> Spans (one set a connection, shared memory) ──reader──> Table
+//!   consumer: its calls   ──┘
+//! ```
+//!
+//! Kernel and engine use the same names wherever they mean the same, so that a connection can be compared
+//! with itself before and after a move. The layers are those of LA Tables 2 and 3.
+//!
+//! Everything here is pure: it calls no operating system and knows no clock. Times are nanoseconds; who
+//! records has the clock.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod histogram;
+mod layer;
+mod spans;
+mod table;
+
+pub use histogram::{BUCKETS, Counts, Histogram, bucket, largest};
+pub use layer::{Direction, LAYERS, Layer};
+pub use spans::Spans;
+pub use table::{QUANTILES, Row, Table};
