@@ -271,9 +271,7 @@ impl Broker {
                 self.on_brought(id, taken)
             }
             Request::Brought { id, taken: false } if self.is_starting_in(client, id) => self.on_brought(id, false),
-            Request::Ready { id, free } if self.is_at(client, id, |state| matches!(state, State::Preparing(_))) => {
-                self.on_ready(id, free)
-            }
+            Request::Ready { id, free } if self.is_asked(client, id) => self.on_ready(id, free),
             Request::Restore { id } if self.owns(client, id) => self.on_restore(id),
             Request::LeftBehind { id, unread, unsent }
                 if self.is_at(client, id, |state| matches!(state, State::Standing(_))) =>
@@ -291,7 +289,7 @@ impl Broker {
             Request::Direct {} => self.make_direct(client),
             Request::Info { id } if self.owns(client, id) => self.ask_info(id),
             Request::Close { id } if self.owns(client, id) => self.on_close(id),
-            Request::Has { id } if self.owns(client, id) => {}
+            Request::Has { id } if self.owns(client, id) => self.confirm(id),
             Request::Has { id } => {
                 self.tell_client(client, &Reply::Gone { seq: 0, id, loss: Departure::Ended.loss() }, Vec::new())
             }
@@ -385,6 +383,18 @@ impl Broker {
         let slot = self.connections.get(id).and_then(|connection| self.slots.get(connection.slot));
         self.is_at(client, id, |state| matches!(state, State::Starting(_)))
             && slot.is_some_and(|slot| slot.is_of(client))
+    }
+
+    /// True if this broker asked the program to prepare the connection, and what the program says now can be
+    /// the answer. An answer to a predecessor comes before the program's word that it has the connection.
+    fn is_asked(&self, client: u32, id: u64) -> bool {
+        self.is_at(client, id, |state| matches!(state, State::Preparing(_)))
+            && self.connections.get(id).is_some_and(|connection| connection.confirmed)
+    }
+
+    /// The program has the connection, and knows of this broker.
+    fn confirm(&mut self, id: u64) {
+        self.connections.get_mut(id).into_iter().for_each(|connection| connection.confirmed = true);
     }
 
     fn owns(&self, client: u32, id: u64) -> bool {

@@ -48,6 +48,9 @@ pub(super) struct Connection {
     pub waited: Option<u32>,
     /// The program has closed it.
     pub closed: bool,
+    /// The program has said that it has it, to this broker. What it said before that, it said to a
+    /// predecessor.
+    pub confirmed: bool,
     /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
     pub why: Reason,
@@ -80,6 +83,7 @@ impl Connection {
             state: State::Kernel(InKernel::default()),
             waited: None,
             closed: false,
+            confirmed: true,
             returns: None,
             why: Reason::HandedOver,
             since: now,

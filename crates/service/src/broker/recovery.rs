@@ -240,7 +240,7 @@ impl Broker {
         };
         let mut connection = Connection::new(*id, *client, *program, socket.clone(), plan, slot);
         connection.adoption = Some(*seq).filter(|seq| *seq != 0);
-        (connection.closed, connection.moves) = (*closed, *moves);
+        (connection.closed, connection.moves, connection.confirmed) = (*closed, *moves, false);
         connection.state = recovered.state(*id, *phase, *closed, head);
         if connection.state.is_away() {
             self.kernel.inherit_tracked(&plan);

@@ -1,7 +1,8 @@
 //! A program that writes garbage into the memory that it shares with the engine.
 
 use crate::common::kernels::wait_for;
-use crate::common::{At, World};
+use crate::common::{At, Role, World};
+use crate::outlive::kill;
 use baton_client::Place;
 use baton_ipc::channel::Channel;
 use baton_ipc::message::{Incoming, Reply, Request, Selector};
@@ -37,16 +38,32 @@ impl Hostile {
     /// Hands a connection over and ignores it from then on.
     fn adopt(&mut self, socket: OwnedFd) {
         self.say(&Request::Adopt { seq: 1 }, vec![socket]);
+        self.take_in();
+    }
+
+    /// Takes a connection in that is brought, and returns its number.
+    fn take_in(&mut self) -> u64 {
+        let id = self.hear(|reply| match reply {
+            Reply::Bring { incoming: Incoming { id, .. } } => Some(id),
+            _ => None,
+        });
+        self.say(&Request::Brought { id, taken: true }, Vec::new());
+        id
+    }
+
+    /// Hears replies until `pick` finds the right one.
+    fn hear<T>(&mut self, pick: impl Fn(Reply) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
             match self.channel.receive() {
                 Ok(Some(parcel)) => match Reply::from_bytes(&parcel.bytes) {
                     Some(Reply::Region { .. }) => self.memory = parcel.fds,
-                    Some(Reply::Bring { incoming: Incoming { id, .. } }) => {
-                        return self.say(&Request::Brought { id, taken: true }, Vec::new());
+                    Some(reply) => {
+                        if let Some(picked) = pick(reply) {
+                            return picked;
+                        }
                     }
-                    Some(Reply::Welcome { .. }) => {}
-                    other => panic!("{other:?}"),
+                    None => panic!("{parcel:?}"),
                 },
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(1)),
                 other => panic!("{other:?}"),
@@ -163,5 +180,40 @@ fn what_the_kernel_cannot_take_from_a_program_that_ended_it_takes_later() {
         world.wire.ours.run("ip route add fd66::/64 dev wire");
         wait_for("the end", || service.list().unwrap().is_empty());
         wait_for("its peer's end", || std::io::Read::read(&mut peer, &mut [0]).is_ok_and(|len| len == 0));
+    });
+}
+
+/// A program that answered `Prepare` is told by the next broker that its connection stays, and uses it. The
+/// next broker must not take the old answer for one to a `Prepare` of its own.
+#[test]
+fn an_answer_to_a_dead_broker_moves_nothing() {
+    need_root!();
+    need_program!("clang");
+    World::enter_guarded(|world| {
+        let service = world.service();
+        let (ours, mut peer) = world.wire.connect(false);
+        let mut used = ours.try_clone().unwrap();
+        let mut program = Hostile::new(world, 4);
+        program.say(&Request::Adopt { seq: 1 }, vec![ours.into()]);
+        let id = program.take_in();
+        wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.place == "engine"));
+        kill(world, Role::Broker);
+        program.hear(|reply| (reply == Reply::Restarted {}).then_some(()));
+        wait_for("the kernel", || service.list().is_ok_and(|all| all.iter().any(|entry| entry.place == "kernel")));
+        std::thread::scope(|scope| {
+            scope.spawn(|| service.handoff(Selector::All).unwrap());
+            program.hear(|reply| (reply == Reply::Prepare { id }).then_some(()));
+            program.say(&Request::Ready { id, free: true }, Vec::new());
+            for _ in 0..100 {
+                std::io::Write::write_all(&mut peer, b"x").unwrap();
+                let read = std::io::Read::read(&mut used, &mut [0; 8]);
+                assert!(!read.is_err_and(|error| error.kind() != ErrorKind::WouldBlock), "nobody may capture it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            program.say(&Request::Has { id }, Vec::new());
+            program.say(&Request::Ready { id, free: true }, Vec::new());
+            assert_eq!(program.take_in(), id);
+        });
+        wait_for("the engine", || service.list().unwrap().iter().any(|entry| entry.place == "engine"));
     });
 }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Kills the process in a role, and waits for its successor.
-fn kill(world: &World<'_>, role: Role) {
+pub fn kill(world: &World<'_>, role: Role) {
     let pid = world.process(role);
     kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     world.process_but(role, Some(pid));
