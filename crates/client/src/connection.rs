@@ -8,6 +8,7 @@ use super::watchers::Watchers;
 use baton_consumer::adoption::{LeftBehind, Remains};
 use baton_consumer::consumer::{Conn, Consumer};
 use baton_consumer::waiters::Waiters;
+use baton_policy::Reason;
 use baton_policy::rules::Rule;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Context;
 
 /// One connection, as this process knows it.
@@ -39,6 +40,8 @@ pub(super) struct Connection {
     /// Set when the broker restored the whole connection to the kernel without being asked; see
     /// [`Stream::is_given_back`](super::Stream::is_given_back).
     pub given_back: Arc<AtomicBool>,
+    /// Why the service gives it back, once it said so.
+    pub why_back: Option<Reason>,
     /// The program has closed its stream.
     pub closed: bool,
     /// Number of the adoption that brought this connection.
@@ -76,6 +79,7 @@ impl Connection {
             restoring: false,
             refusal: None,
             given_back: Arc::default(),
+            why_back: None,
             closed: false,
             seq,
             readers: Waiters::default(),
@@ -145,6 +149,7 @@ impl Connection {
 
     /// The broker takes the connection out of the kernel.
     pub fn leave_kernel(&mut self) {
+        self.given_back.store(false, Ordering::Release);
         self.at = Location::Away(Away::default());
     }
 

@@ -154,6 +154,11 @@ impl Inner {
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Policy { len } => self.policy = read_two(fds.next(), len, 0).ok().map(|(text, _)| text),
             Reply::Ruled { id, rule } => drop(rule.parse().map(|rule| self.ruled.insert(id, rule))),
+            Reply::GivenBack { id, code } => {
+                if let Some(connection) = self.connections.get_mut(&id) {
+                    connection.why_back = Reason::from_code(&code);
+                }
+            }
             Reply::Info { id, bytes } => self.on_info(id, bytes),
             answer @ (Reply::Welcome { .. }
             | Reply::Entry { .. }

@@ -368,6 +368,7 @@ impl RawService {
             | Reply::Policy { .. }
             | Reply::Failed { .. }
             | Reply::Ruled { .. }
+            | Reply::GivenBack { .. }
             | Reply::Info { .. } => {}
         }
     }

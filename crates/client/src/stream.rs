@@ -7,6 +7,7 @@ use super::location::Location;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
 use baton_consumer::wake::{Doorbell, block_on};
+use baton_policy::Reason;
 use baton_policy::rules::Rule;
 use rustix::net::{getpeername, getsockname};
 use std::io::{self, ErrorKind, Read, Write};
@@ -80,11 +81,17 @@ impl Stream {
         place.unwrap_or(Place::Ended)
     }
 
-    /// True if the service has restored the whole connection to the kernel because it received
-    /// something that only the kernel can deliver: urgent data. [`Stream::take_back`] returns the
-    /// socket that has it. Until then reads and writes continue as on any connection in the kernel.
+    /// True if the service has restored the whole connection to the kernel and does without it: it received
+    /// something that only the kernel can deliver, urgent data, or the engine has too much to do.
+    /// [`Stream::take_back`] returns the socket. Until then reads and writes continue as on any connection
+    /// in the kernel.
     pub fn is_given_back(&self) -> bool {
         self.given_back.load(Ordering::Acquire)
+    }
+
+    /// Why the service has given it back. A service before version 3 of the protocol does not say.
+    pub fn why_given_back(&self) -> Option<Reason> {
+        self.shared.with(|inner| inner.connection(self.id)?.why_back).ok()?
     }
 
     /// Returns how many bytes were written and read while the connection was in the kernel, since

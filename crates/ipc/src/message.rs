@@ -334,6 +334,13 @@ messages! {
             /// Connections like it that ended and count.
             ended: u32,
         },
+        /// The kernel gets a connection back whole, of which [`Reply::Home`] tells next.
+        24 GivenBack {
+            /// The broker's number of the connection.
+            id: u64,
+            /// The code of the reason.
+            code: String,
+        },
         /// The request cannot be carried out, and nothing has changed.
         20 Failed {
             /// Number of the request.

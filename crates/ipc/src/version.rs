@@ -12,8 +12,9 @@ pub const OLDEST: u32 = 1;
 /// The newest version that this code speaks.
 ///
 /// Version 2 hands a connection to an engine inside the program by three messages instead of seven
-/// ([`Request::Offer`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)).
-pub const NEWEST: u32 = 2;
+/// ([`Request::Offer`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)). Version 3 says why
+/// a connection is given back ([`Reply::GivenBack`](crate::message::Reply::GivenBack)).
+pub const NEWEST: u32 = 3;
 
 /// A program's first message.
 pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };

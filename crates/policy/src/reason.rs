@@ -151,6 +151,7 @@ impl Reason {
                 | Reason::WaitsForCondition
                 | Reason::WaitsForRoom
                 | Reason::WaitsForLoad
+                | Reason::Load
                 | Reason::LargeTransfers
                 | Reason::FewPackets
                 | Reason::NoBuffers

@@ -20,6 +20,9 @@ use std::time::Instant;
 /// The number of requests to send after which a connection that could not move is tried again.
 const RETRY_SENDS: u64 = 64;
 
+/// How often that number doubles for a connection that went home for load, while it is refused.
+const MOST_DOUBLINGS: u32 = 3;
+
 /// A connection in the kernel that may move.
 pub struct Candidate {
     /// Device and inode of the socket, to detect that the descriptor names another one.
@@ -30,6 +33,10 @@ pub struct Candidate {
     ask_at: u64,
     /// Why it has not moved, as of the last time the policy was asked.
     reason: Option<Reason>,
+    /// It was in an engine before.
+    moved: bool,
+    /// How often it was refused since for the load.
+    refused: u32,
     /// The groups of children that share it.
     pub shared: Vec<Sharing>,
 }
@@ -75,7 +82,7 @@ pub enum Ready {
 
 impl Candidate {
     fn new(identity: (u64, u64), origin: Origin, stage: Stage) -> Candidate {
-        Candidate { identity, origin, stage, ask_at: 0, reason: None, shared: Vec::new() }
+        Candidate { identity, origin, stage, ask_at: 0, reason: None, moved: false, refused: 0, shared: Vec::new() }
     }
 
     /// A socket without a connection.
@@ -85,10 +92,17 @@ impl Candidate {
         Candidate::new(identity, origin, Stage::Fresh)
     }
 
-    /// A connection that has just moved home for a fork, after `sends` requests to send. It has been
-    /// counted as moved.
-    pub fn parked(identity: (u64, u64), origin: Origin, sends: u64, sharing: Sharing) -> Candidate {
-        Candidate { ask_at: sends + 1, shared: vec![sharing], ..Candidate::new(identity, origin, Stage::Connected) }
+    /// A connection that has just moved home, after `sends` requests to send: for a fork, or because of its
+    /// engine's load.
+    pub fn returned(identity: (u64, u64), origin: Origin, sends: u64, sharing: Option<Sharing>) -> Candidate {
+        let ask_at = sends + if sharing.is_some() { 1 } else { RETRY_SENDS };
+        let shared = sharing.into_iter().collect();
+        Candidate { ask_at, moved: true, shared, ..Candidate::new(identity, origin, Stage::Connected) }
+    }
+
+    /// True if it was in an engine before, and was counted then.
+    pub fn has_moved(&self) -> bool {
+        self.moved
     }
 
     /// A new connection, which `connect` may not have established yet.
@@ -218,8 +232,10 @@ impl Candidate {
         if matches!(why, Reason::WaitsForRoom | Reason::WaitsForLoad) {
             turned_away::note(self.origin.local.0);
         }
+        // An engine that sent it home takes it back after seconds, not after a few requests.
+        self.refused = if why == Reason::Load { self.refused + 1 } else { 0 };
         if why.may_pass() {
-            (self.reason, self.ask_at) = (Some(why), sends + RETRY_SENDS);
+            (self.reason, self.ask_at) = (Some(why), sends + (RETRY_SENDS << self.refused.min(MOST_DOUBLINGS)));
         }
         why.may_pass()
     }
@@ -228,6 +244,6 @@ impl Candidate {
     /// the last one reports.
     pub fn why_it_stayed(&self) -> Option<Reason> {
         let was_asked = self.stage == Stage::Connected;
-        self.reason.filter(|_| was_asked && !self.shared.iter().any(Sharing::lasts))
+        self.reason.filter(|_| was_asked && !self.moved && !self.shared.iter().any(Sharing::lasts))
     }
 }

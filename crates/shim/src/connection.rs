@@ -113,8 +113,13 @@ fn hold(slot_ref: SlotRef) -> Option<Held> {
 fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
+        let why = held.stream().and_then(Stream::why_given_back).unwrap_or(Reason::UrgentData);
         drop(held);
-        bring_slot_home(&slot_ref, Reason::UrgentData);
+        if why.may_pass() {
+            wait_at_home(&slot_ref, why, None)
+        } else {
+            bring_slot_home(&slot_ref, why)
+        }
         return None;
     }
     Some(held)
@@ -219,7 +224,7 @@ pub fn begin(fd: RawFd, direction: Direction, connecting: bool) {
 fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     let Some(mut body) = slot_ref.write() else { return };
     let State::Kernel(candidate) = &mut body.state else { return };
-    let slot = slot_ref.slot;
+    let (slot, again) = (slot_ref.slot, candidate.has_moved());
     if slot.kernel_calls.load(Ordering::Relaxed) > 0 {
         return;
     }
@@ -234,8 +239,10 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
     match adopt(fd, candidate, slot.sends.load(Ordering::Relaxed)) {
         Ok(moved) => {
             membership::arrive(slot_ref.slot, &moved.stream);
+            if !again {
+                account::count("moved");
+            }
             body.state = State::Moved(moved);
-            account::count("moved");
         }
         Err(why) => {
             if candidate.retries_after(why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
@@ -354,32 +361,34 @@ pub fn count_bytes_at_home(moved: &Moved) {
 pub fn park_all(sharing: Option<&Sharing>) {
     for (slot_ref, fds) in table::all() {
         match sharing {
-            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => park(&slot_ref, fds[0], sharing),
+            Some(sharing) if !fds.iter().any(|fd| socket::is_inherited(*fd)) => {
+                wait_at_home(&slot_ref, Reason::Fork, Some(sharing));
+            }
             _ => bring_slot_home(&slot_ref, Reason::Fork),
         }
     }
 }
 
-fn park(slot_ref: &SlotRef, fd: RawFd, sharing: &Sharing) {
+/// Brings a connection home that may move again: because of its engine's load, or for a fork with these
+/// children.
+fn wait_at_home(slot_ref: &SlotRef, why: Reason, sharing: Option<&Sharing>) {
     let Some(mut body) = slot_ref.write() else { return };
     match &mut body.state {
         State::Free | State::Ended(_) => {}
-        State::Kernel(candidate) => candidate.shared.push(sharing.clone()),
+        State::Kernel(candidate) => candidate.shared.extend(sharing.cloned()),
         State::Moved(moved) => {
             count_bytes_at_home(moved);
-            let origin = moved.origin;
-            let home = moved.stream.take_back();
-            let Ok(lent) = home else {
+            let (identity, origin) = (moved.identity, moved.origin);
+            let Ok(lent) = moved.stream.take_back() else {
                 let ended = Ended::of(&moved.stream);
                 body.state = State::Ended(ended);
                 return;
             };
             drop(lent);
-            account::count("home fork");
+            account::count(&format!("home {why}"));
             membership::put_back(slot_ref.slot);
-            let identity = socket::identity(fd).unwrap_or_default();
             let sends = slot_ref.slot.sends.load(Ordering::Relaxed);
-            body.state = State::Kernel(Candidate::parked(identity, origin, sends, sharing.clone()));
+            body.state = State::Kernel(Candidate::returned(identity, origin, sends, sharing.cloned()));
         }
     }
 }

@@ -114,6 +114,11 @@ impl Client {
         self.version.is_some_and(|version| version >= 2)
     }
 
+    /// Returns true if the program is told why a connection is given back, so that it lets it return.
+    pub fn hears_why(&self) -> bool {
+        self.version.is_some_and(|version| version >= 3)
+    }
+
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);

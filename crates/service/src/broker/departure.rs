@@ -134,6 +134,7 @@ impl Broker {
     pub(super) fn forget(&mut self, id: u64) {
         let Some(connection) = self.connections.remove(id) else { return };
         self.prediction.count(&connection, &self.slots);
+        self.sent_home.note(&connection);
         self.checkpoints.forget(record::connection(id));
         self.checkpoints.forget(record::queues(id));
         if connection.state.is_away() {

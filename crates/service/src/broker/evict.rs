@@ -1,6 +1,7 @@
 //! From the engine to the kernel.
 
 use super::Broker;
+use super::clients::Client;
 use super::from_ledger::{Found, read_from_ledger};
 use super::state::{Arrival, Bringing, Goal, Holding, InEngine, InKernel, Leaving, Place, Recall, Standing};
 use super::state::{Starting, State, Stranded};
@@ -83,7 +84,7 @@ impl Broker {
 
     /// The goal for a connection that is to return to the kernel whole. A program with raw queue
     /// pairs continues with the bytes in its own buffers.
-    fn whole(&self, id: u64) -> Goal {
+    pub(super) fn whole(&self, id: u64) -> Goal {
         let client = self.connections.known(id).and_then(|connection| self.clients.get(&connection.client));
         if client.is_some_and(|program| program.raw.is_some()) { Goal::Home } else { Goal::Whole }
     }
@@ -228,6 +229,9 @@ impl Broker {
         let tuple = connection.tuple();
         self.log_home(id);
         let Home { rcv_pos, tail_pos, whole } = home;
+        if whole && self.clients.get(&client).is_some_and(Client::hears_why) {
+            self.tell_client(client, &Reply::GivenBack { id, code: why.to_string() }, Vec::new());
+        }
         self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
         self.slots[slot].tell(&Order::LetGo { id }, Vec::new());
         self.unhold(slot, tuple);

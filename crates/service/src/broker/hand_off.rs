@@ -72,6 +72,7 @@ impl Broker {
         let mut connection = Connection::new(id, client, who, Arc::new(fd), plan, slot);
         connection.adoption = Some(seq);
         connection.predicted = self.predicted(&facts);
+        connection.shed = self.sent_home.take(&connection.tuple());
         connection.facts = facts;
         let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
         self.connections.insert(connection);
@@ -120,6 +121,9 @@ impl Broker {
         // A fact that nobody knows now may be known the next time.
         let decision = self.config.policy.decide(&facts, History::New, room);
         let decision = decision.unwrap_or(Decision::NotYet(Wait::Condition));
+        if matches!(decision, Decision::Move | Decision::NotYet(Wait::Room | Wait::Load)) {
+            self.may_return(slot, &plan.tuple())?;
+        }
         if decision == Decision::NotYet(Wait::Room) {
             self.make_room_for(slot, plan.tuple(), &facts);
         }

@@ -6,19 +6,26 @@
 //!            INCREASE, the pause is over --> Prepare --> planned anew --> engine
 //! ```
 //!
+//! A program that speaks version 3 gets the connection back whole, as an ordinary socket: one that its
+//! library goes on carrying takes a fifth more of the program's CPU time. It asks for it again, and
+//! `sent_home` knows its pause.
+//!
 //! An engine's process decides, because it knows its queue. An engine inside a program has no load
 //! control: it runs in the calls of the program, so a long queue there means that the program is busy
 //! with something else, and the connection would wait for the same program in the kernel.
 
 use super::Broker;
 use super::admin::Asker;
+use super::clients::Client;
 use super::connection::Connection;
 use super::state::{Goal, State};
+use super::stay_reason::StayReason;
 use baton_ipc::load::{EngineLoad, Past};
 use baton_ipc::message::Reply;
 use baton_journal::{Kind, Level};
 use baton_policy::Reason;
 use baton_policy::load::{self, State as Control};
+use baton_wire::addr::Tuple;
 use std::time::{Duration, Instant};
 
 impl Connection {
@@ -65,7 +72,9 @@ impl Broker {
         if matches!(connection.state, State::Engine(_)) {
             connection.shed = connection.shed.saturating_add(1);
         }
-        self.evict(id, Goal::Home, Reason::Load);
+        let client = self.connections.known(id).and_then(|connection| self.clients.get(&connection.client));
+        let goal = if client.is_some_and(Client::hears_why) { self.whole(id) } else { Goal::Home };
+        self.evict(id, goal, Reason::Load);
     }
 
     /// Returns connections that went home for load, as many as there is room for, while an engine's
@@ -81,6 +90,21 @@ impl Broker {
         let waiting = self.connections.all().filter(|it| it.slot == slot && it.returns_for_load(now));
         let back = waiting.map(|connection| connection.id).take(room).collect();
         self.prepare_again(back);
+    }
+
+    /// Checks whether a connection that went home for load, and was given back, may return.
+    pub(super) fn may_return(&self, slot: usize, tuple: &Tuple) -> Result<(), StayReason> {
+        let Some(pause) = self.sent_home.pause(tuple, Instant::now()) else { return Ok(()) };
+        let increases = self.slots[slot].load.last().is_some_and(|load| load.state == Control::Increase);
+        if pause.is_zero() && increases {
+            return Ok(());
+        }
+        let text = if pause.is_zero() {
+            "it went home for load, and the engine's limit does not rise".to_owned()
+        } else {
+            format!("it went home for load, and stays for {} s", pause.as_secs() + 1)
+        };
+        Err(StayReason::new(Reason::Load, text))
     }
 
     /// Answers with the load of each engine that controls it.

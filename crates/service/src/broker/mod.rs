@@ -50,6 +50,7 @@ mod put_back;
 mod recovery;
 mod reports;
 mod rules;
+mod sent_home;
 mod state;
 mod stay_reason;
 mod stranded;
@@ -147,6 +148,7 @@ pub struct Broker {
     gaps: Vec<u64>,
     churn: rules::Churn,
     prediction: predict::Prediction,
+    sent_home: sent_home::SentHome,
     next_client: u32,
     next_connection: u64,
     next_region: u32,
@@ -204,6 +206,7 @@ impl Broker {
                     gaps: Vec::new(),
                     churn: rules::Churn::default(),
                     prediction: predict::Prediction::default(),
+                    sent_home: sent_home::SentHome::default(),
                     // No two connections, programs or regions get the same number, even from
                     // different brokers.
                     next_client: generation << 20,

@@ -130,6 +130,62 @@ fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
     );
 }
 
+/// A connection that goes home for load is an ordinary socket, which the service takes back only after a pause.
+#[test]
+fn what_goes_home_for_load_is_given_back_and_may_return() {
+    need_root!();
+    need_program!("clang");
+    if !can_throttle() {
+        skip!("no cgroup gives out CPU time here");
+    }
+    World::enter_with(
+        |config| config.load = Choice::Auto,
+        |world| {
+            let service = world.service();
+            let mut calls: Vec<Call> = (0..CONNECTIONS).map(|_| Call::new(&service, world)).collect();
+            let throttle = Throttle::new(world.engine, PART).unwrap();
+            let given_back = |calls: &[Call]| calls.iter().position(|call| call.stream.is_given_back());
+            call_until("a connection is given back", &mut calls, |calls| given_back(calls).is_some());
+            let mut call = calls.swap_remove(given_back(&calls).unwrap());
+            assert_eq!(call.stream.why_given_back(), Some(Reason::Load));
+            let mut socket = TcpStream::from(call.stream.take_back().unwrap());
+            socket.set_nonblocking(false).unwrap();
+            if call.answered < call.sent {
+                // The last call is under way.
+                call.peer.set_nonblocking(false).unwrap();
+                let mut bytes = [0; 8];
+                socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+                if socket.read_exact(&mut bytes).is_err() {
+                    call.peer.read_exact(&mut bytes).unwrap();
+                }
+                assert_eq!(u64::from_le_bytes(bytes), call.sent);
+            }
+            socket.write_all(b"an ordinary socket").unwrap();
+            let mut bytes = [0; 18];
+            call.peer.set_nonblocking(false).unwrap();
+            call.peer.read_exact(&mut bytes).unwrap();
+            assert_eq!(&bytes, b"an ordinary socket");
+
+            // The throttle stays for a while, in which the pause is over and the engine's limit is reached.
+            let refused = service.adopt(socket.into()).err().expect("the pause is a second at least");
+            assert_eq!(refused.code, Reason::Load.code());
+            drop(throttle);
+            let mut socket = refused.fd;
+            call_until("it returns", &mut calls, |_| {
+                let Some(fd) = socket.take() else { return true };
+                match service.adopt(fd) {
+                    Ok(stream) => assert_eq!(stream.place(), Place::Engine),
+                    Err(refused) => {
+                        assert!(Reason::from_code(&refused.code).is_some_and(Reason::may_pass), "{refused}");
+                        socket = refused.fd;
+                    }
+                }
+                socket.is_none()
+            });
+        },
+    );
+}
+
 /// The engine gets its CPU time and loses it again, and the policy changes, once a second, for so many
 /// seconds: no call is lost, and no connection moves more often than the pauses allow.
 fn swing(seconds: u64) {
