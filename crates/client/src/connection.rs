@@ -127,6 +127,18 @@ impl Connection {
         if let Location::Engine(InEngine { region, conn, .. }) = self.at { Some((region, conn)) } else { None }
     }
 
+    /// Records whether the broker has a copy of the bytes to be read.
+    pub fn stand(&mut self, stands: bool) {
+        if let Location::Engine(engine) = &mut self.at {
+            engine.stands = stands;
+        }
+    }
+
+    /// True if the bytes to be read are on their way to the kernel.
+    pub fn stands(&self) -> bool {
+        matches!(self.at, Location::Engine(InEngine { stands: true, .. }))
+    }
+
     /// The region, while the connection waits for the engine.
     pub fn coming_to(&self) -> Option<u32> {
         if let Location::Coming(Coming { region, .. }) = self.at { Some(region) } else { None }
@@ -167,7 +179,7 @@ impl Connection {
 
     /// The engine has adopted it.
     pub fn enter_engine(&mut self, region: u32, conn: Conn) {
-        self.at = Location::Engine(InEngine { region, conn, info: Inquiry::Idle });
+        self.at = Location::Engine(InEngine { region, conn, stands: false, info: Inquiry::Idle });
     }
 
     /// The engine has released its queue pair, where these bytes were left. The broker has yet to

@@ -224,6 +224,7 @@ impl Inner {
         if matches!(connection.location(), Location::Away(_) | Location::Coming(_)) {
             connection.enter_kernel();
         }
+        connection.stand(false);
         connection.refusal = connection.restoring.then_some(text);
         self.settle(id);
     }
@@ -256,6 +257,7 @@ impl Inner {
         let unsent: Vec<u8> = left.unsent.into_iter().chain(connection.unsent.iter().copied()).collect();
         match write_queues(&unread, &unsent) {
             Ok(file) => {
+                connection.stand(true);
                 let (unread, unsent) = (unread.len() as u32, unsent.len() as u32);
                 let _ = self.say(&Request::LeftBehind { id, unread, unsent }, file.into_iter().collect());
             }

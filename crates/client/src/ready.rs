@@ -121,6 +121,9 @@ impl Inner {
     fn readiness(&mut self, id: u64) -> Readiness {
         let Inner { connections, regions, ready, .. } = self;
         let Some(connection) = connections.get_mut(&id) else { return GONE };
+        if connection.stands() {
+            return Readiness { arrivals: connection.watchers.news << 40, ..Readiness::default() };
+        }
         if connection.is_in_kernel() && !connection.watchers.is_empty() {
             connection.watch_socket(id, ready.as_fd());
         }
@@ -151,6 +154,9 @@ impl Inner {
     fn peek(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
         let Inner { connections, regions, ready, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.stands() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         let first = connection.peek_unread(buf);
         if first == buf.len() {
             return Ok(first);

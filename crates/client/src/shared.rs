@@ -264,6 +264,9 @@ impl Inner {
     pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
         let Inner { connections, regions, ready, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.stands() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         if !connection.unread.is_empty() {
             let count = io::Read::read(&mut connection.unread, buf);
             if connection.unread.is_empty() {
