@@ -288,7 +288,9 @@ impl Watch {
         match bytes.u8() % 32 {
             0..=13 => {
                 let (s, placement) = self.arrival(bytes);
-                self.call(|t, cx, out| t.handle_segment(cx, &s, placement, out));
+                self.call(|t, cx, out| {
+                    t.handle_segment(cx, &s, placement, out);
+                });
             }
             14..=17 => self.sent(bytes),
             18..=20 => self.post(bytes),

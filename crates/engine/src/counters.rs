@@ -1,5 +1,7 @@
 //! Counters: one for each verdict, by name, so that nothing is dropped silently.
 
+use baton_tcp::predict::Kind;
+
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
         $(#[$meta])*
@@ -130,6 +132,18 @@ counters! {
         released,
         /// TIME-WAIT connections that a new SYN reopened (RFC 6191).
         time_wait_reopened,
+        /// Segments with payload and without a new acknowledgment; of a run, those behind its first too.
+        data_segments,
+        /// Of these, segments that took the short way of header prediction.
+        data_predicted,
+        /// Segments with a new acknowledgment and without payload.
+        ack_segments,
+        /// Of these, segments that took the short way of header prediction.
+        ack_predicted,
+        /// Segments with payload and a new acknowledgment.
+        data_ack_segments,
+        /// Of these, segments that took the short way of header prediction.
+        data_ack_predicted,
         /// Clock ticks spent working, in the driver's unit.
         busy_ticks,
         /// Clock ticks between polls, in the driver's unit.
@@ -137,9 +151,53 @@ counters! {
     }
 }
 
+impl TceCounters {
+    /// Counts a segment, or a run of `count` segments whose first is of this kind. The others
+    /// acknowledge the same, so they bring data only.
+    #[inline]
+    pub(crate) fn count_segment(&mut self, kind: Kind, count: u64, predicted: bool) {
+        let hits = |segments| if predicted { segments } else { 0 };
+        let rest = match kind {
+            Kind::Data => count,
+            Kind::DataAck => {
+                self.data_ack_segments += 1;
+                self.data_ack_predicted += hits(1);
+                count - 1
+            }
+            Kind::Ack => {
+                self.ack_segments += 1;
+                self.ack_predicted += hits(1);
+                0
+            }
+            Kind::Other => 0,
+        };
+        self.data_segments += rest;
+        self.data_predicted += hits(rest);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_of_a_run_behind_its_first_count_as_data() {
+        let mut counters = TceCounters::default();
+        counters.count_segment(Kind::DataAck, 3, true);
+        counters.count_segment(Kind::Data, 2, false);
+        counters.count_segment(Kind::Ack, 1, true);
+        counters.count_segment(Kind::Other, 1, false);
+        let counted = TceCounters {
+            data_segments: 4,
+            data_predicted: 2,
+            ack_segments: 1,
+            ack_predicted: 1,
+            data_ack_segments: 1,
+            data_ack_predicted: 1,
+            ..TceCounters::default()
+        };
+        assert_eq!(counters, counted);
+    }
 
     #[test]
     fn counters_are_listed_by_name() {

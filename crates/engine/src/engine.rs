@@ -6,7 +6,7 @@ use crate::ring::ring;
 use crate::streamer::{ConsumerId, Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
 use crate::tuning::EngineTuning;
-use baton_tcp::config::Config;
+use baton_tcp::config::{Config, Prediction};
 use baton_tcp::time::Instant;
 use core::ops::Range;
 
@@ -35,8 +35,9 @@ pub struct EngineConfig {
     /// Segments that arrive together and are handled as one, at most (RA §3.3); below
     /// two, each is handled alone.
     pub coalesce: u16,
-    /// Header prediction (LA §3.2) where there are runs; off only to compare.
-    pub header_prediction: bool,
+    /// Payload is copied and summed in one pass (LA §4.1); otherwise copied, then summed, to
+    /// compare.
+    pub one_pass: bool,
     /// Time to live, or hop limit, of segments whose connection does not say
     /// (RFC 9293 MUST-49).
     pub ttl: u8,
@@ -63,7 +64,7 @@ impl EngineConfig {
             secret,
             rx_budget: BURST,
             coalesce,
-            header_prediction: true,
+            one_pass: true,
             ttl: 64,
         }
     }
@@ -106,7 +107,8 @@ impl Engine {
             reassembly_bytes_per_connection: config.reassembly_bytes_per_connection,
             hash_key: [word(16), word(24)],
             coalesce: config.coalesce,
-            header_prediction: config.header_prediction,
+            header_prediction: config.tcp.prediction != Prediction::Off,
+            one_pass: config.one_pass,
             ttl: config.ttl,
         };
         let tce = TceConfig {

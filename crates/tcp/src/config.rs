@@ -24,6 +24,22 @@ impl Congestion {
     }
 }
 
+/// Which segments of an established connection take the short way (header prediction, LA §3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Prediction {
+    /// None; to compare.
+    Off,
+    /// Those of 4.4BSD (`tcp_input`; Stevens, *TCP/IP Illustrated*, volume 2, §28.4): the next bytes
+    /// without a new acknowledgment, or a new acknowledgment without bytes, and the window has
+    /// not changed; to compare. One of its tests is left out: that the congestion window is as
+    /// large as the peer's, which is rare with windows of megabytes.
+    Bsd,
+    /// The next bytes, whatever they acknowledge, or an acknowledgment without bytes.
+    #[default]
+    Full,
+}
+
 /// Host-wide choices. The defaults are Linux's where it has them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -62,6 +78,8 @@ pub struct Config {
     /// How segments that arrive in a run are acknowledged: as if each had come alone, or
     /// all at once.
     pub acks: Acks,
+    /// Which segments take the short way.
+    pub prediction: Prediction,
     /// Urgent data is left to another stack that the connection can go to. A segment that
     /// points to some is dropped, except for its acknowledgment, and reported by
     /// [`Notice::UrgentRefused`](crate::command::Notice::UrgentRefused): the peer sends it
@@ -104,6 +122,7 @@ impl Default for Config {
             synack_retries: 5,
             retries: 15,
             acks: Acks::PerRun,
+            prediction: Prediction::Full,
             refuse_urgent: false,
             challenge_acks_per_second: 1000,
         }

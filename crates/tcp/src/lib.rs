@@ -31,6 +31,7 @@ pub mod options;
 pub mod path;
 mod persist;
 mod pmtu;
+pub mod predict;
 mod rare;
 mod rcv;
 mod reassembly;

@@ -14,8 +14,9 @@
 //!   snd/ cc/                         sending side
 //! ```
 //!
-//! Header prediction (LA §3) stands in [`Tcb::handle_segment`]: the next bytes of
-//! an established connection, or an ACK of ours, take the short way.
+//! Header prediction (LA §3) stands in [`Tcb::handle_segment`], its rules in
+//! `predict.rs`: the next bytes of an established connection, or an ACK of ours, take
+//! the short way.
 
 use crate::ack::AckPolicy;
 use crate::challenge::ChallengeLimiter;
@@ -162,7 +163,7 @@ impl Tcb {
 
     /// A segment, or a run of them, arrived. Its parked payload, if any, is
     /// answered by exactly one [`Command::Place`] without `rest`, or [`Command::Drop`],
-    /// now or later.
+    /// now or later. Returns true if the segment took the short way of header prediction.
     #[inline]
     pub fn handle_segment(
         &mut self,
@@ -170,37 +171,20 @@ impl Tcb {
         seg: &Segment,
         placement: Placement,
         out: &mut impl CommandSink,
-    ) {
-        if self.is_predicted(seg, placement) {
-            match placement {
-                Placement::Placed { rcv_nxt, .. } => return self.next_bytes(cx, seg, rcv_nxt, out),
-                _ => {
-                    self.last_heard = cx.now;
-                    if self.update_ts_recent(seg.seq, seg.timestamps) {
-                        self.tell_receive(out);
-                    }
-                    return self.process_ack(cx, seg, out);
-                }
-            }
-        }
-        self.segment_arrives(cx, seg, placement, out);
-    }
-
-    /// Header prediction (LA §3.2): exactly the next bytes were placed, or it is an ACK and
-    /// no more. A run that is not predicted is to be given segment by segment.
-    #[inline]
-    pub fn is_predicted(&self, seg: &Segment, placement: Placement) -> bool {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
-        if !plain || self.state != State::Established || !self.ack_is_current(seg) {
-            return false;
-        }
+    ) -> bool {
+        let predicted = self.is_predicted(cx.config.prediction, seg, placement);
         match placement {
-            Placement::Placed { rcv_nxt, new_bytes } => {
-                new_bytes == seg.lengths.len && rcv_nxt == seg.seq + new_bytes && self.rcv.is_plain()
+            _ if !predicted => self.segment_arrives(cx, seg, placement, out),
+            Placement::Placed { rcv_nxt, .. } => self.next_bytes(cx, seg, rcv_nxt, out),
+            _ => {
+                self.last_heard = cx.now;
+                if self.update_ts_recent(seg.seq, seg.timestamps) {
+                    self.tell_receive(out);
+                }
+                self.process_ack(cx, seg, out);
             }
-            Placement::Empty => seg.seq == self.rcv.rcv_nxt && seg.lengths.len == 0 && self.ts_in_order(seg),
-            Placement::Parked(_) => false,
         }
+        predicted
     }
 
     /// Exactly the next bytes were placed.

@@ -186,7 +186,9 @@ impl Peer {
             return self.accept(now, shared, segment);
         }
         let placement = self.place_arrival(segment);
-        self.tell(now, shared, |tcb, cx, out| tcb.handle_segment(cx, segment, placement, out));
+        self.tell(now, shared, |tcb, cx, out| {
+            tcb.handle_segment(cx, segment, placement, out);
+        });
         let edge = self.rcv_nxt + BUFFER_BYTES;
         if self.synchronized && edge.after(self.posted) {
             self.posted = edge;

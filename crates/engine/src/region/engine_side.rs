@@ -39,6 +39,7 @@ pub struct EngineRegion {
     /// Something was put in since the consumer's sleep was last asked about.
     untold: Cell<bool>,
     bad: Cell<BadInput>,
+    one_pass: bool,
 }
 
 impl EngineRegion {
@@ -58,7 +59,13 @@ impl EngineRegion {
             completion_head: Cell::new(completion_tail),
             untold: Cell::new(false),
             bad: Cell::default(),
+            one_pass: true,
         }
+    }
+
+    /// Sets whether payload is copied and summed in one pass, or copied and then summed.
+    pub fn set_one_pass(&mut self, one_pass: bool) {
+        self.one_pass = one_pass;
     }
 
     /// The memory itself.
@@ -266,7 +273,7 @@ impl EngineRegion {
     /// as [`baton_wire::checksum`] gives it.
     #[inline]
     pub fn copy_in_sum(&self, to: Extent, src: &[u8]) -> u32 {
-        self.region.copy_in_sum(to, src)
+        if self.one_pass { self.region.copy_in_sum(to, src) } else { self.region.copy_in_then_sum(to, src) }
     }
 
     /// Fills `dst` from the start of `from`.
@@ -281,7 +288,7 @@ impl EngineRegion {
     /// As [`EngineRegion::copy_out`]; returns the sum of what was put into `dst`.
     #[inline]
     pub fn copy_out_sum(&self, from: Extent, dst: &mut [u8]) -> u32 {
-        self.region.copy_out_sum(from, dst)
+        if self.one_pass { self.region.copy_out_sum(from, dst) } else { self.region.copy_out_then_sum(from, dst) }
     }
 
     /// The sum of an extent's bytes where they lie. The consumer may change

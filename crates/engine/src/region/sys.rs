@@ -16,7 +16,7 @@
 
 use super::layout::{CompletionWords, ExtentWords, Geometry, Header, Layout, LayoutError, QpWords, RequestWords};
 use super::request::{Extent, Queue};
-use baton_wire::checksum::{copy_and_sum_raw, sum_raw};
+use baton_wire::checksum::{copy_and_sum_raw, sum, sum_raw};
 use baton_wire::copy_unsafe::copy_raw;
 use core::any::Any;
 use core::ops::Range;
@@ -251,6 +251,23 @@ impl Region {
         assert!(dst.len() <= from.len() as usize);
         // SAFETY: as in `copy_in`.
         unsafe { copy_and_sum_raw(dst.as_mut_ptr(), self.data(from), dst.len()) }
+    }
+
+    /// As [`Region::copy_in_sum`] in two passes. The consumer may write to the copy meanwhile, so
+    /// the sum is that of `src`.
+    #[inline(never)]
+    pub(super) fn copy_in_then_sum(&self, to: Extent, src: &[u8]) -> u32 {
+        assert!(src.len() <= to.len() as usize);
+        // SAFETY: as in `copy_in`.
+        unsafe { copy_raw(self.data(to), src.as_ptr(), src.len()) }
+        sum(src)
+    }
+
+    /// As [`Region::copy_out_sum`] in two passes; the sum is that of `dst`.
+    #[inline(never)]
+    pub(super) fn copy_out_then_sum(&self, from: Extent, dst: &mut [u8]) -> u32 {
+        self.copy_out(from, dst);
+        sum(dst)
     }
 
     /// The sum of an extent's bytes, where they lie.

@@ -107,7 +107,8 @@ impl Streamer {
     }
 
     /// Attaches a consumer; its region is polled from now on.
-    pub fn attach_consumer(&mut self, region: EngineRegion) -> ConsumerId {
+    pub fn attach_consumer(&mut self, mut region: EngineRegion) -> ConsumerId {
+        region.set_one_pass(self.config.one_pass);
         let slot = ConsumerSlot { region, owners: Vec::new(), free: VecDeque::new() };
         let index = self.consumers.iter().position(Option::is_none).unwrap_or_else(|| {
             self.consumers.push(None);

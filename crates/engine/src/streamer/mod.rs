@@ -76,8 +76,11 @@ pub struct StreamerConfig {
     pub hash_key: [u64; 2],
     /// The most segments in a run (RA §3.3); below two, each is handled alone.
     pub coalesce: u16,
-    /// Header prediction (LA §3.2) where there are runs; off only to compare.
+    /// Header prediction (LA §3.2): headers are predicted within a run, and the connection of
+    /// the last segment is looked at first. Off only to compare.
     pub header_prediction: bool,
+    /// Payload is copied and summed in one pass (LA §4.1). Off only to compare.
+    pub one_pass: bool,
     /// Time to live of segments whose connection does not say.
     pub ttl: u8,
 }

@@ -122,7 +122,9 @@ impl Streamer {
             return Some(self.last_conn);
         }
         let conn = self.find(&tuple)?;
-        self.last_conn = conn;
+        if self.config.header_prediction {
+            self.last_conn = conn;
+        }
         Some(conn)
     }
 

@@ -313,19 +313,22 @@ impl Tce {
         };
         if segment.lengths.count > 1
             && self.config.tcp.acks == Acks::EverySecond
-            && !tcb.is_predicted(&segment, placement)
+            && !tcb.is_predicted(self.config.tcp.prediction, &segment, placement)
             && let Some((first, rest)) = event.split_first()
         {
             // The changes of one segment may matter to the next.
             self.rest = Some(rest);
             return self.handle_segment(now, &first);
         }
+        let kind = tcb.kind_of(&segment);
+        let mut predicted = false;
         self.with(now, event.conn, |tcb, cx, out| {
             if let Some(edge) = posted {
                 tcb.note_posted(cx, edge, out);
             }
-            tcb.handle_segment(cx, &segment, placement, out);
+            predicted = tcb.handle_segment(cx, &segment, placement, out);
         });
+        self.counters.count_segment(kind, segment.lengths.count.into(), predicted);
     }
 
     /// Runs a handler of a connection, then sees to its timer and its end.

@@ -97,7 +97,9 @@ impl Tce {
                     // Data that came with the last ACK of the handshake.
                     if segment.seg_len() > 0 {
                         let park = placement;
-                        self.with(now, conn, |tcb, cx, out| tcb.handle_segment(cx, segment, park, out));
+                        self.with(now, conn, |tcb, cx, out| {
+                            tcb.handle_segment(cx, segment, park, out);
+                        });
                         return;
                     }
                 }
@@ -112,7 +114,9 @@ impl Tce {
         if segment.lengths.len > 0 && placement == Placement::Empty {
             return;
         }
-        self.with(now, conn, |tcb, cx, out| tcb.handle_segment(cx, segment, placement, out));
+        self.with(now, conn, |tcb, cx, out| {
+            tcb.handle_segment(cx, segment, placement, out);
+        });
     }
 
     /// An active open (RFC 9293 §3.10.1).

@@ -190,7 +190,13 @@ fn identity_is_read_as_written() {
 
 #[test]
 fn bytes_go_through_and_are_summed() {
-    let (engine, consumer) = pair(LAYOUT);
+    let (mut engine, consumer) = pair(LAYOUT);
+    go_through_and_are_summed(&engine, &consumer);
+    engine.set_one_pass(false);
+    go_through_and_are_summed(&engine, &consumer);
+}
+
+fn go_through_and_are_summed(engine: &EngineRegion, consumer: &ConsumerRegion) {
     let bytes: Vec<u8> = (0..1448u32).map(|at| (at * 7 % 251) as u8).collect();
     let extent = consumer.extent(123, 1448).unwrap();
     consumer.write(extent, &bytes);

@@ -6,6 +6,7 @@ use baton_apps::load;
 use baton_apps::net::engine::EngineNet;
 use baton_apps::net::{EngineStats, Net};
 use baton_apps::services::{Kind, Message};
+use baton_engine::engine::EngineConfig;
 use baton_port::{MemoryOptions, MemoryPort};
 use baton_socket::host::HostConfig;
 use std::io;
@@ -34,9 +35,20 @@ impl Pair {
     /// # Errors
     /// If an engine cannot be made.
     pub fn with(options: MemoryOptions) -> anyhow::Result<Pair> {
+        Pair::tuned(options, |_| ())
+    }
+
+    /// Makes a pair on a wire with these options, and changes the configuration of both engines
+    /// by `change`.
+    ///
+    /// # Errors
+    /// If an engine cannot be made.
+    pub fn tuned(options: MemoryOptions, change: impl Fn(&mut EngineConfig)) -> anyhow::Result<Pair> {
         let (near, far) = MemoryPort::pair(options);
         let engine = |address: &str, port| -> anyhow::Result<EngineNet<MemoryPort>> {
-            Ok(EngineNet::new(&HostConfig::new(address.parse()?), port, false)?)
+            let mut config = HostConfig::new(address.parse()?);
+            change(&mut config.engine);
+            Ok(EngineNet::new(&config, port, false)?)
         };
         Ok(Pair { server: engine("10.77.0.2/24", near)?, client: engine("10.77.0.1/24", far)? })
     }

@@ -326,7 +326,9 @@ impl Host {
             return self.receive_unconnected(seg);
         }
         let placement = self.validate(seg);
-        self.tell(|t, cx, out| t.handle_segment(cx, seg, placement, out));
+        self.tell(|t, cx, out| {
+            t.handle_segment(cx, seg, placement, out);
+        });
         self.consume();
         self.transmit();
     }

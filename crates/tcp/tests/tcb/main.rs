@@ -12,6 +12,7 @@ mod network;
 mod options;
 mod page;
 mod pair;
+mod predict;
 mod probes;
 mod receive;
 mod recovery;

@@ -1,13 +1,18 @@
 //! LA, *Latency Analysis of TCP on an ATM Network*: what copies, checksums and the search for a
-//! connection cost, and round trips over every device.
+//! connection cost, round trips over every device, and round trips with and without header prediction and
+//! one pass.
 //!
-//! The paper's tables by layer (2 and 3) and its comparison without header prediction (4) are not here:
-//! the engine has no points of time at its layers yet.
+//! The paper's tables by layer (2 and 3) are not here: the engine has no points of time at its layers yet.
 
 mod kernels;
+mod passes;
+mod prediction;
 mod round_trips;
 mod search;
+mod trips;
 
+pub use passes::EXPERIMENT as PASSES;
+pub use prediction::EXPERIMENT as PREDICTION;
 pub use round_trips::EXPERIMENT as ROUND_TRIPS;
 
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Row, Rows, of};
@@ -16,6 +21,9 @@ use baton_apps::measure::{Cpu, median};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
+
+/// How many round trips a run makes; a plan has one number.
+const TRIPS: Axis = Axis { name: "round_trips", about: "round trips of each size and variant in a round" };
 
 /// Copies, checksums and searches in memory.
 pub const MEMORY: Experiment = Experiment {
@@ -53,7 +61,7 @@ fn findings(extent: &Extent, rows: Rows) -> anyhow::Result<Findings> {
     let mut table = String::new();
     for (id, Row { name, unit, here, .. }) in &rows {
         let here = here.map_or("–".to_owned(), |here| format!("{here:.3}"));
-        let _ = writeln!(table, "{id:14} {name:56} {here:>12} {unit}");
+        let _ = writeln!(table, "{id:14} {name:60} {here:>12} {unit}");
     }
     Ok(Findings::new(&outcome, table, Vec::new())?.showing(rows))
 }
