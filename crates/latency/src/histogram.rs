@@ -59,6 +59,17 @@ impl Histogram {
         }
     }
 
+    /// Forgets everything. For the owner.
+    pub fn clear(&self) {
+        if self.sum.load(Ordering::Relaxed) == 0 && self.buckets[0].load(Ordering::Relaxed) == 0 {
+            // Nothing was recorded: its memory is not touched.
+            return;
+        }
+        self.sum.store(0, Ordering::Relaxed);
+        self.longest.store(0, Ordering::Relaxed);
+        self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+    }
+
     /// What it has at this moment. Times that are recorded meanwhile may be missing in part.
     pub fn read(&self) -> Counts {
         let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();

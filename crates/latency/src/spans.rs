@@ -19,4 +19,9 @@ impl Spans {
     pub fn read(&self, layer: Layer) -> Counts {
         self.0[layer as usize].read()
     }
+
+    /// Forgets everything. For who records.
+    pub fn clear(&self) {
+        self.0.iter().for_each(Histogram::clear);
+    }
 }

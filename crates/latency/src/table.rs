@@ -72,7 +72,7 @@ impl Table {
         let of_way = Layer::ALL.into_iter().filter(|layer| counted(layer));
         let mut rows: Vec<Row> = of_way
             .clone()
-            .filter(|layer| layer.is_part() || *layer == Layer::SegmentCopy)
+            .filter(|layer| layer.is_part() || layer.is_aside())
             .map(|layer| row(layer.name(), self.layer(layer)))
             .collect();
         if whole.count > 0 {
