@@ -29,7 +29,7 @@ impl ConnId {
     pub const NONE: ConnId = ConnId(u32::MAX);
 }
 
-/// Entries that one received frame adds at most.
+/// Entries that one received frame adds at most; one more if its connection is watched.
 pub const EVENTS_PER_FRAME: usize = 3;
 
 /// One entry of the event ring.
@@ -53,6 +53,15 @@ pub enum Event {
         /// Orders that the Streamer had carried out, as its end of the ring counts them: it
         /// cannot know a connection that a later order opened.
         orders_done: usize,
+    },
+    /// The events of a run before this one are those of a watched connection.
+    Mark {
+        /// Number of the consumer's region.
+        consumer: u16,
+        /// The connection's slot in the memory of what is watched.
+        slot: u16,
+        /// When the run's payload was in place, in nanoseconds of the driver's clock.
+        placed: u64,
     },
     /// Bytes went to the port.
     Transmitted {

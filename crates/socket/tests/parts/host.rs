@@ -8,14 +8,14 @@ use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 use std::io::ErrorKind;
 
-struct Pair {
-    a: Host<MemoryPort>,
-    b: Host<MemoryPort>,
+pub struct Pair {
+    pub a: Host<MemoryPort>,
+    pub b: Host<MemoryPort>,
     now: u64,
 }
 
 impl Pair {
-    fn new(options: MemoryOptions) -> Pair {
+    pub fn new(options: MemoryOptions) -> Pair {
         let (a, b) = MemoryPort::pair(options);
         let host = |address: &str, port| {
             let mut config = HostConfig::new(address.parse().unwrap());
@@ -26,14 +26,14 @@ impl Pair {
         Pair { a: host("10.0.0.1/24", a), b: host("10.0.0.2/24", b), now: 0 }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
         self.now += 50_000;
         self.a.poll(Instant(self.now)).unwrap();
         self.b.poll(Instant(self.now)).unwrap();
     }
 
     /// Connects `a` to a listener of `b`.
-    fn connect(&mut self) -> (Conn, Conn) {
+    pub fn connect(&mut self) -> (Conn, Conn) {
         self.b.listen("10.0.0.2:7".parse().unwrap(), 16).unwrap();
         self.step();
         self.a.connect("10.0.0.2:7".parse().unwrap(), None).unwrap();
