@@ -55,6 +55,8 @@ pub struct RxMeta {
     /// Payload bytes of each segment (but the last) that the frame is made of;
     /// 0 for a frame that is one segment.
     pub gso_size: u16,
+    /// When the frame arrived, in nanoseconds of `CLOCK_MONOTONIC`; 0 if the port does not know.
+    pub arrived: u64,
 }
 
 /// Work that the port is to do on a frame that it sends.

@@ -7,6 +7,7 @@
 use crate::Watch;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
+use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -64,6 +65,12 @@ impl WatchMemory {
     ) -> Option<Arc<WatchMemory>> {
         let fits = len >= Self::BYTES && (base.as_ptr() as usize).is_multiple_of(align_of::<Watch>());
         fits.then(|| Arc::new(WatchMemory { base: base.cast(), _owner: owner }))
+    }
+}
+
+impl fmt::Debug for WatchMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchMemory").finish_non_exhaustive()
     }
 }
 

@@ -91,7 +91,7 @@ impl Ring {
         stamps
     }
 
-    /// Takes out everything. For the side that takes out.
+    /// Takes out everything. For the side that takes out, or while no connection has the ring.
     pub fn clear(&self) {
         self.head.store(self.tail.load(Ordering::Acquire), Ordering::Release);
     }

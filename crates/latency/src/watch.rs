@@ -110,7 +110,9 @@ impl Watch {
     pub fn give(&self, at: usize, qp: u32, local: SocketAddr, remote: SocketAddr) {
         let Some(slot) = self.slots.get(at) else { return };
         slot.spans.clear();
+        // A consumer that is still at the end of the connection before may spoil a few entries of this one.
         slot.sent.clear();
+        slot.told.clear();
         for (words, end) in slot.addresses.chunks(2).zip([local, remote]) {
             let bits = v6(end.ip()).to_bits();
             words[0].store((bits >> 64) as u64, Ordering::Relaxed);

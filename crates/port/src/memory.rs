@@ -34,7 +34,7 @@ const LINK_HEADER: usize = 18;
 const PACKET_MAX: usize = 65_535;
 
 /// Configuration of an in-memory wire.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct MemoryOptions {
     /// Largest IP packet of one segment, in bytes.
@@ -46,6 +46,8 @@ pub struct MemoryOptions {
     /// Super-frames of up to 64 KB pass whole, as between two network cards that
     /// cut and join them. Implies `checksum_offload`, as it does there.
     pub gso: bool,
+    /// Each frame says when it was put on the wire, by this clock of `CLOCK_MONOTONIC` in nanoseconds.
+    pub stamps: Option<fn() -> u64>,
 }
 
 impl Default for MemoryOptions {
@@ -57,7 +59,7 @@ impl Default for MemoryOptions {
 impl MemoryOptions {
     /// The defaults: an MTU of 1,500, room for 256 frames, no offloads.
     pub const fn new() -> Self {
-        Self { mtu: 1500, frames: 256, checksum_offload: false, gso: false }
+        Self { mtu: 1500, frames: 256, checksum_offload: false, gso: false, stamps: None }
     }
 
     /// Sets the largest IP packet of one segment, in bytes.
@@ -73,6 +75,11 @@ impl MemoryOptions {
     /// Sets whether the sender leaves checksums out.
     pub const fn checksum_offload(self, checksum_offload: bool) -> Self {
         Self { checksum_offload, ..self }
+    }
+
+    /// Sets the clock by which frames say when they were put on the wire.
+    pub const fn stamps(self, clock: fn() -> u64) -> Self {
+        Self { stamps: Some(clock), ..self }
     }
 
     /// Sets whether super-frames pass whole.
@@ -101,6 +108,7 @@ pub struct MemoryPort {
     capabilities: Capabilities,
     /// Frames committed since the last flush.
     committed: usize,
+    stamps: Option<fn() -> u64>,
     /// How the other end and this one are woken; with `None` neither sleeps.
     wake_peer: Option<Arc<Wake>>,
     wake_self: Option<Arc<Wake>>,
@@ -134,7 +142,7 @@ impl MemoryPort {
         let mut capabilities = Capabilities::new(options.mtu);
         capabilities.tx_checksum = options.checksum_offload || options.gso;
         capabilities.tx_gso_max = if options.gso { tx.slot_len() as u32 } else { 0 };
-        Self { tx, rx, capabilities, committed: 0, wake_peer: None, wake_self: None }
+        Self { tx, rx, capabilities, committed: 0, stamps: options.stamps, wake_peer: None, wake_self: None }
     }
 }
 
@@ -181,7 +189,8 @@ impl FrameIo for MemoryPort {
     fn commit(&mut self, len: usize, meta: TxMeta) {
         assert!(len <= self.tx.slot_len(), "a frame longer than its slot");
         let checksum_verified = self.capabilities.tx_checksum && meta.checksum_start != 0;
-        let meta = RxMeta { checksum_verified, gso_size: meta.gso_size };
+        let arrived = self.stamps.map_or(0, |clock| clock());
+        let meta = RxMeta { checksum_verified, gso_size: meta.gso_size, arrived };
         self.tx.set_note(self.committed, Note { len: len as u32, meta });
         self.committed += 1;
     }
@@ -314,7 +323,7 @@ mod tests {
         a.flush().unwrap();
         let mut got = Got::default();
         assert_eq!(b.receive(9, &mut got).unwrap(), 1);
-        assert_eq!(got.frames[0].1, RxMeta { checksum_verified: true, gso_size: 1448 });
+        assert_eq!(got.frames[0].1, RxMeta { checksum_verified: true, gso_size: 1448, arrived: 0 });
         assert!(got.frames[0].0 == frame);
     }
 

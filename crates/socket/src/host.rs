@@ -56,6 +56,9 @@ pub struct HostConfig {
     pub consumer: ConsumerConfig,
     /// Kind of memory for the consumer's region.
     pub memory: Memory,
+    /// Where the spans of every connection go from its opening on, as long as there are slots; with `None`
+    /// nothing is stamped until [`Host::watch`] says so.
+    pub watch: Option<Arc<WatchMemory>>,
 }
 
 impl HostConfig {
@@ -70,6 +73,7 @@ impl HostConfig {
             engine: EngineConfig::new(interface, random_secret()),
             consumer: ConsumerConfig::default(),
             memory: Memory::default(),
+            watch: None,
         }
     }
 }
@@ -95,7 +99,13 @@ impl<P: FrameIo> Host<P> {
         engine.tables().into_iter().chain([region.words_span()]).for_each(large_pages::advise);
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&config.consumer, region);
-        Ok(Host { engine, port, consumer, memory, ticks: || 0 })
+        let mut host = Host { engine, port, consumer, memory, ticks: || 0 };
+        if let Some(memory) = &config.watch {
+            host.watch(memory.clone());
+            // There is memory, and no connection yet.
+            let _ = host.watch_all();
+        }
+        Ok(host)
     }
 
     /// Sets the clock that measures the TCE's busy and idle time.

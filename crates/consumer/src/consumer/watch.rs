@@ -6,7 +6,7 @@
 //! wake-up.
 
 use super::{Conn, Consumer};
-use baton_latency::{Clock, Layer, SLOTS, Side, Slot, Stamps, WatchMemory};
+use baton_latency::{Clock, Layer, Side, Slot, Stamps, WatchMemory};
 use std::sync::Arc;
 
 /// No slot.
@@ -20,8 +20,6 @@ pub(super) struct Watcher {
     changes: u32,
     /// The slot of each queue pair.
     slots: Vec<u16>,
-    /// How often each slot had been given then.
-    given: Vec<u64>,
 }
 
 impl Watcher {
@@ -37,10 +35,6 @@ impl Watcher {
                 self.slots.resize(qp + 1, NONE);
             }
             self.slots[qp] = at as u16;
-            let given = slot.given();
-            if std::mem::replace(&mut self.given[at], given) != given {
-                slot.told.clear();
-            }
         }
     }
 
@@ -54,7 +48,7 @@ impl Consumer {
     /// engine has for this consumer.
     pub fn watch(&mut self, memory: Arc<WatchMemory>, clock: Clock) {
         let changes = memory.changes().wrapping_sub(1);
-        self.watcher = Some(Box::new(Watcher { memory, clock, changes, slots: Vec::new(), given: vec![0; SLOTS] }));
+        self.watcher = Some(Box::new(Watcher { memory, clock, changes, slots: Vec::new() }));
     }
 
     /// Ends [`Consumer::watch`].

@@ -91,7 +91,7 @@ impl Streamer {
             self.conn_of(packet)
         };
         if self.marks.is_some() {
-            self.mark_found(conn);
+            self.mark_found(conn, frame.meta.arrived);
         }
         self.handle_packet(now, frame, packet, conn);
         let mut at = burst.next(unit.first);

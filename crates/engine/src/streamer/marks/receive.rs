@@ -9,6 +9,8 @@ use baton_wire::packet::Packet;
 /// The points of the burst and run at hand.
 #[derive(Default)]
 pub(super) struct RunMarks {
+    /// The run's first frame arrived; 0 if the port does not know.
+    arrived: u64,
     taken: u64,
     parsed: u64,
     /// The run's turn came.
@@ -25,6 +27,8 @@ pub(super) struct RunMarks {
 struct Message {
     /// Stream position just past its last byte.
     end: u64,
+    /// When it arrived; 0 if the port does not know.
+    arrived: u64,
     taken: u64,
     parse: u64,
     lookup: u64,
@@ -75,11 +79,15 @@ impl Incoming {
         messages.sort_by_key(|message| message.end);
         let done = messages.partition_point(|message| message.end <= received);
         for message in messages.drain(..done) {
-            if !slot.told.put(&Stamps { end: message.end, first: message.taken, last: now }) {
+            let first = if message.arrived > 0 { message.arrived.min(message.taken) } else { message.taken };
+            if !slot.told.put(&Stamps { end: message.end, first, last: now }) {
                 target.memory.miss(Side::Engine);
                 continue;
             }
             let record = |layer, ns| target.memory.record(slot, layer, ns);
+            if message.arrived > 0 {
+                record(Layer::ReceiveDevice, message.taken - first);
+            }
             record(Layer::Parse, message.parse);
             record(Layer::Lookup, message.lookup);
             record(Layer::Place, message.place);
@@ -87,7 +95,7 @@ impl Incoming {
                 record(Layer::Decide, message.decide);
             }
             record(Layer::Tell, now.saturating_sub(message.last));
-            record(Layer::Stack, now.saturating_sub(message.taken));
+            record(Layer::Stack, now.saturating_sub(first));
         }
     }
 }
@@ -107,14 +115,15 @@ impl Streamer {
         self.marks.as_ref().map_or(0, |marks| (marks.clock)())
     }
 
-    /// The connection of a run was found, or there is none.
+    /// The connection of a run was found, or there is none. `arrived`: when its first frame did, or 0.
     #[cold]
-    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>) {
+    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u64) {
         let Some(marks) = &mut self.marks else { return };
         let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| flow.has(bits::WATCHED));
         marks.run.found = 0;
         if let Some(flow) = flow {
             marks.run.found = (marks.clock)();
+            marks.run.arrived = arrived;
             (marks.run.received, marks.run.parked) = (flow.rx.rcv_pos, flow.rx.parked_bytes);
             marks.run.out_of_order = self.counters.rx_out_of_order;
         }
@@ -138,6 +147,7 @@ impl Streamer {
         let ahead = (packet.seq + packet.payload_len).since(flow.rx.rcv_nxt).max(0) as u64;
         let message = Message {
             end: if in_order { flow.rx.rcv_pos } else { flow.rx.rcv_pos + ahead },
+            arrived: run.arrived,
             taken: run.taken,
             parse: run.parsed.saturating_sub(run.taken),
             lookup: run.found.saturating_sub(begun),
