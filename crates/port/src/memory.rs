@@ -34,7 +34,7 @@ const LINK_HEADER: usize = 18;
 const PACKET_MAX: usize = 65_535;
 
 /// Configuration of an in-memory wire.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct MemoryOptions {
     /// Largest IP packet of one segment, in bytes.
@@ -46,8 +46,6 @@ pub struct MemoryOptions {
     /// Super-frames of up to 64 KB pass whole, as between two network cards that
     /// cut and join them. Implies `checksum_offload`, as it does there.
     pub gso: bool,
-    /// Each frame says when it was put on the wire, by this clock of `CLOCK_MONOTONIC` in nanoseconds.
-    pub stamps: Option<fn() -> u64>,
 }
 
 impl Default for MemoryOptions {
@@ -59,7 +57,7 @@ impl Default for MemoryOptions {
 impl MemoryOptions {
     /// The defaults: an MTU of 1,500, room for 256 frames, no offloads.
     pub const fn new() -> Self {
-        Self { mtu: 1500, frames: 256, checksum_offload: false, gso: false, stamps: None }
+        Self { mtu: 1500, frames: 256, checksum_offload: false, gso: false }
     }
 
     /// Sets the largest IP packet of one segment, in bytes.
@@ -77,11 +75,6 @@ impl MemoryOptions {
         Self { checksum_offload, ..self }
     }
 
-    /// Sets the clock by which frames say when they were put on the wire.
-    pub const fn stamps(self, clock: fn() -> u64) -> Self {
-        Self { stamps: Some(clock), ..self }
-    }
-
     /// Sets whether super-frames pass whole.
     pub const fn gso(self, gso: bool) -> Self {
         Self { gso, ..self }
@@ -92,7 +85,8 @@ impl MemoryOptions {
 #[derive(Clone, Copy, Default)]
 struct Note {
     len: u32,
-    meta: RxMeta,
+    gso_size: u16,
+    checksum_verified: bool,
 }
 
 /// How an end that sleeps is woken.
@@ -108,7 +102,6 @@ pub struct MemoryPort {
     capabilities: Capabilities,
     /// Frames committed since the last flush.
     committed: usize,
-    stamps: Option<fn() -> u64>,
     /// How the other end and this one are woken; with `None` neither sleeps.
     wake_peer: Option<Arc<Wake>>,
     wake_self: Option<Arc<Wake>>,
@@ -142,7 +135,7 @@ impl MemoryPort {
         let mut capabilities = Capabilities::new(options.mtu);
         capabilities.tx_checksum = options.checksum_offload || options.gso;
         capabilities.tx_gso_max = if options.gso { tx.slot_len() as u32 } else { 0 };
-        Self { tx, rx, capabilities, committed: 0, stamps: options.stamps, wake_peer: None, wake_self: None }
+        Self { tx, rx, capabilities, committed: 0, wake_peer: None, wake_self: None }
     }
 }
 
@@ -171,7 +164,9 @@ impl FrameIo for MemoryPort {
             let frames: ArrayVec<RxFrame<'_>, BURST> = (0..count)
                 .map(|i| {
                     let (bytes, note) = self.rx.slot(i);
-                    RxFrame { data: &bytes[..note.len as usize], meta: note.meta }
+                    let Note { len, gso_size, checksum_verified } = note;
+                    let meta = RxMeta { checksum_verified, gso_size, arrived: 0 };
+                    RxFrame { data: &bytes[..len as usize], meta }
                 })
                 .collect();
             sink.burst(&frames);
@@ -189,9 +184,7 @@ impl FrameIo for MemoryPort {
     fn commit(&mut self, len: usize, meta: TxMeta) {
         assert!(len <= self.tx.slot_len(), "a frame longer than its slot");
         let checksum_verified = self.capabilities.tx_checksum && meta.checksum_start != 0;
-        let arrived = self.stamps.map_or(0, |clock| clock());
-        let meta = RxMeta { checksum_verified, gso_size: meta.gso_size, arrived };
-        self.tx.set_note(self.committed, Note { len: len as u32, meta });
+        self.tx.set_note(self.committed, Note { len: len as u32, gso_size: meta.gso_size, checksum_verified });
         self.committed += 1;
     }
 

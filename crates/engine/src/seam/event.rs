@@ -9,6 +9,7 @@
 //!   [Segment]                         in-order data, plain ACKs
 //!   [Options][Segment]                SACK blocks or SYN options came along
 //!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
+//!   [Segment][Mark]                   data of a connection that is watched
 //! ```
 
 use super::kinds::{Queues, SnapshotHalf};
@@ -29,8 +30,8 @@ impl ConnId {
     pub const NONE: ConnId = ConnId(u32::MAX);
 }
 
-/// Entries that one received frame adds at most; one more if its connection is watched.
-pub const EVENTS_PER_FRAME: usize = 3;
+/// Entries that one received frame adds at most.
+pub const EVENTS_PER_FRAME: usize = 4;
 
 /// One entry of the event ring.
 #[derive(Clone, Copy, Debug)]

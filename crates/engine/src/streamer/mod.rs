@@ -277,7 +277,7 @@ impl Streamer {
 
     /// Frames whose events have room.
     fn frame_room(&mut self) -> usize {
-        self.event_room() / (EVENTS_PER_FRAME + usize::from(self.marks.is_some()))
+        self.event_room() / EVENTS_PER_FRAME
     }
 
     /// Names the event that comes next.

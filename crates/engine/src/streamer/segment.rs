@@ -115,7 +115,13 @@ impl Sender<'_> {
         let Some(frame) = port.slot(total) else { return false };
         let Some(head) = frame.first_chunk_mut() else { return false };
         stamp.lay(head);
-        let sum = self.copy_marked(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
+        if let Some(marks) = &mut self.marks {
+            marks.copying();
+        }
+        let sum = self.copy_payload(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
+        if let Some(marks) = &mut self.marks {
+            marks.copied();
+        }
         *self.ip_id = self.ip_id.wrapping_add(1);
         if let Some(head) = frame.first_chunk_mut() {
             stamp.fill(head, seq, *self.ip_id, push, sum);
@@ -176,26 +182,19 @@ impl Sender<'_> {
         let len = cut.len as usize;
         let slot = port.slot(header_len + len)?;
         let (header, payload) = slot.split_at_mut(header_len);
-        let sum = self.copy_marked(pos, &mut payload[..len]);
+        if let Some(marks) = &mut self.marks {
+            marks.copying();
+        }
+        let sum = self.copy_payload(pos, &mut payload[..len]);
+        if let Some(marks) = &mut self.marks {
+            marks.copied();
+        }
         let meta = self.write_header(template, cut, sum, header);
         if let Some(marks) = &mut self.marks {
             marks.built();
         }
         port.commit(header_len + len, meta);
         Some(header_len)
-    }
-
-    /// [`Sender::copy_payload`] between two points.
-    #[inline]
-    fn copy_marked(&mut self, pos: u64, frame: &mut [u8]) -> Option<u32> {
-        if let Some(marks) = &mut self.marks {
-            marks.copying();
-        }
-        let sum = self.copy_payload(pos, frame);
-        if let Some(marks) = &mut self.marks {
-            marks.copied();
-        }
-        sum
     }
 
     /// Copies payload into the frame; its sum, unless the port fills it in.

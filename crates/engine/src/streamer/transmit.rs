@@ -63,16 +63,14 @@ impl Streamer {
         }
     }
 
-    /// The state for sending this connection's segments; `None` if it has no consumer. `first_time`: not
-    /// for a retransmission.
-    fn sender(&mut self, now: Instant, conn: ConnId, first_time: bool) -> Option<Sender<'_>> {
+    /// The state for sending this connection's segments; `None` if it has no consumer.
+    fn sender(&mut self, now: Instant, conn: ConnId) -> Option<Sender<'_>> {
         let ready = self.ready_template(conn);
         let Streamer { flows, consumers, templates, capabilities, counters, ip_id, marks, .. } = self;
         let flow = &mut flows[conn.0];
         let region = &consumers.get(usize::from(flow.consumer))?.as_ref()?.region;
         let template = if ready { templates.template(conn) } else { None };
-        let watched = first_time && flow.has(bits::WATCHED);
-        let marks = if watched { marks.as_mut().and_then(|marks| marks.turn(conn)) } else { None };
+        let marks = if flow.has(bits::WATCHED) { marks.as_mut().and_then(|marks| marks.turn(conn)) } else { None };
         Some(Sender { now, flow, region, template, capabilities, counters, ip_id, marks })
     }
 
@@ -87,7 +85,7 @@ impl Streamer {
         if let Some((flow, record)) = self.published(conn) {
             record.may_send(flow.reach());
         }
-        let Some(mut sender) = self.sender(now, conn, true) else { return Turn::Done };
+        let Some(mut sender) = self.sender(now, conn) else { return Turn::Done };
         let largest = sender.largest_payload();
         let mut turn = Turn::More;
         if largest == u32::from(sender.flow.tx.mss) && !send_full(&mut sender, port, start) {
@@ -159,7 +157,9 @@ impl Streamer {
         seq: Seq,
         end: Seq,
     ) -> (Seq, bool) {
-        let Some(mut sender) = self.sender(now, conn, false) else { return (seq, false) };
+        let Some(mut sender) = self.sender(now, conn) else { return (seq, false) };
+        // The points of a message are those of its first way.
+        sender.marks = None;
         let mut at = seq.latest(sender.flow.tx.snd_una);
         let window = end.since(at).max(0) as u32;
         let largest = sender.largest_payload().min(half(window, sender.flow.tx.mss));

@@ -5,16 +5,17 @@ use crate::host::Pair;
 use baton_consumer::clock;
 use baton_consumer::consumer::Conn;
 use baton_consumer::memory::{SharedWatch, WatchReader};
-use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, TxMeta};
+use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta};
 use baton_engine::streamer::WatchError;
 use baton_latency::{Direction, Layer, SLOTS, Table, WatchMemory};
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use baton_socket::stack::{Stack, Threads};
 use baton_tcp::time::Instant;
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -77,8 +78,7 @@ fn slowest(table: &Table, direction: Direction) -> &'static str {
 #[test]
 fn every_message_is_in_every_layer_once_and_no_time_counts_twice() {
     for size in [64, 1000, 20_000] {
-        let options = MemoryOptions::default().stamps(clock::monotonic);
-        let (mut pair, conns, [sender, receiver]) = watched(Pair::new(options));
+        let (mut pair, conns, [sender, receiver]) = watched(stamped());
         send(&mut pair, conns, 300, size, &NOTHING);
         assert_eq!((sender.missed(), receiver.missed()), (0, 0), "{size} bytes");
 
@@ -122,8 +122,7 @@ fn a_slow_layer_is_the_one_that_the_table_names() {
         ("wake-up", Direction::Receive, Before { read: slow, first_poll: nothing, ..NOTHING }),
     ];
     for (name, direction, before) in cases {
-        let options = MemoryOptions::default().stamps(clock::monotonic);
-        let (mut pair, conns, [sender, receiver]) = watched(Pair::new(options));
+        let (mut pair, conns, [sender, receiver]) = watched(stamped());
         send(&mut pair, conns, MESSAGES, 500, &before);
         let table = if direction == Direction::Transmit { sender.all() } else { receiver.all() };
         assert_eq!(slowest(&table, direction), name);
@@ -132,21 +131,60 @@ fn a_slow_layer_is_the_one_that_the_table_names() {
     }
 }
 
-/// A port that is slow where it is told to be.
-struct Slow {
+/// A port on one end of a wire that is slow where it is told to be, and that stamps what arrives as a network
+/// card would: when it was put on the wire.
+struct Device {
     port: MemoryPort,
     commit: Duration,
     flush: Duration,
     committed: bool,
+    /// When each frame was sent that is on its way here, and to the other end.
+    here: Stamps,
+    there: Stamps,
 }
 
-impl FrameIo for Slow {
+type Stamps = Arc<Mutex<VecDeque<u32>>>;
+
+impl Device {
+    fn pair(options: MemoryOptions) -> (Device, Device) {
+        let (a, b) = MemoryPort::pair(options);
+        let (to_a, to_b) = (Stamps::default(), Stamps::default());
+        let device = |port, here: &Stamps, there: &Stamps| Device {
+            port,
+            commit: Duration::ZERO,
+            flush: Duration::ZERO,
+            committed: false,
+            here: here.clone(),
+            there: there.clone(),
+        };
+        (device(a, &to_a, &to_b), device(b, &to_b, &to_a))
+    }
+}
+
+/// Adds to each frame when it arrived.
+struct Stamping<'s, S> {
+    sink: &'s mut S,
+    stamps: &'s Stamps,
+}
+
+impl<S: FrameSink> FrameSink for Stamping<'_, S> {
+    fn burst(&mut self, frames: &[RxFrame<'_>]) {
+        let mut stamps = self.stamps.lock().unwrap();
+        let stamped: Vec<_> = frames
+            .iter()
+            .map(|frame| RxFrame { meta: RxMeta { arrived: stamps.pop_front().unwrap(), ..frame.meta }, ..*frame })
+            .collect();
+        self.sink.burst(&stamped);
+    }
+}
+
+impl FrameIo for Device {
     fn capabilities(&self) -> Capabilities {
         self.port.capabilities()
     }
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
-        self.port.receive(limit, sink)
+        self.port.receive(limit, &mut Stamping { sink, stamps: &self.here })
     }
 
     fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
@@ -156,6 +194,7 @@ impl FrameIo for Slow {
     fn commit(&mut self, len: usize, meta: TxMeta) {
         sleep(self.commit);
         self.committed = true;
+        self.there.lock().unwrap().push_back((clock::monotonic() as u32).max(1));
         self.port.commit(len, meta);
     }
 
@@ -171,12 +210,16 @@ impl FrameIo for Slow {
     }
 }
 
+/// A pair of hosts whose devices stamp what arrives.
+fn stamped() -> Pair<Device> {
+    let (a, b) = Device::pair(MemoryOptions::default());
+    Pair::over(a, b)
+}
+
 #[test]
 fn a_throttled_device_is_named_where_it_holds_a_message_up() {
     for (name, commit, flush) in [("output", SLOW, Duration::ZERO), ("send-device", Duration::ZERO, SLOW)] {
-        let slow = |port| Slow { port, commit: Duration::ZERO, flush: Duration::ZERO, committed: false };
-        let (a, b) = MemoryPort::pair(MemoryOptions::default());
-        let (mut pair, conns, [sender, _]) = watched(Pair::over(slow(a), slow(b)));
+        let (mut pair, conns, [sender, _]) = watched(stamped());
         (pair.a.port().commit, pair.a.port().flush) = (commit, flush);
         send(&mut pair, conns, MESSAGES, 500, &NOTHING);
         assert_eq!(slowest(&sender.all(), Direction::Transmit), name);

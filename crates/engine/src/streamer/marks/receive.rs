@@ -9,8 +9,8 @@ use baton_wire::packet::Packet;
 /// The points of the burst and run at hand.
 #[derive(Default)]
 pub(super) struct RunMarks {
-    /// The run's first frame arrived; 0 if the port does not know.
-    arrived: u64,
+    /// When the run's first frame arrived, as the port says it.
+    arrived: u32,
     taken: u64,
     parsed: u64,
     /// The run's turn came.
@@ -27,8 +27,8 @@ pub(super) struct RunMarks {
 struct Message {
     /// Stream position just past its last byte.
     end: u64,
-    /// When it arrived; 0 if the port does not know.
-    arrived: u64,
+    /// Time that it waited in the device; `None` if the port does not know.
+    waited: Option<u64>,
     taken: u64,
     parse: u64,
     lookup: u64,
@@ -79,14 +79,14 @@ impl Incoming {
         messages.sort_by_key(|message| message.end);
         let done = messages.partition_point(|message| message.end <= received);
         for message in messages.drain(..done) {
-            let first = if message.arrived > 0 { message.arrived.min(message.taken) } else { message.taken };
+            let first = message.taken.saturating_sub(message.waited.unwrap_or(0));
             if !slot.told.put(&Stamps { end: message.end, first, last: now }) {
                 target.memory.miss(Side::Engine);
                 continue;
             }
             let record = |layer, ns| target.memory.record(slot, layer, ns);
-            if message.arrived > 0 {
-                record(Layer::ReceiveDevice, message.taken - first);
+            if let Some(waited) = message.waited {
+                record(Layer::ReceiveDevice, waited);
             }
             record(Layer::Parse, message.parse);
             record(Layer::Lookup, message.lookup);
@@ -115,9 +115,10 @@ impl Streamer {
         self.marks.as_ref().map_or(0, |marks| (marks.clock)())
     }
 
-    /// The connection of a run was found, or there is none. `arrived`: when its first frame did, or 0.
+    /// The connection of a run was found, or there is none. `arrived`: when its first frame did, as the port
+    /// says it.
     #[cold]
-    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u64) {
+    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u32) {
         let Some(marks) = &mut self.marks else { return };
         let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| flow.has(bits::WATCHED));
         marks.run.found = 0;
@@ -147,7 +148,7 @@ impl Streamer {
         let ahead = (packet.seq + packet.payload_len).since(flow.rx.rcv_nxt).max(0) as u64;
         let message = Message {
             end: if in_order { flow.rx.rcv_pos } else { flow.rx.rcv_pos + ahead },
-            arrived: run.arrived,
+            waited: (run.arrived > 0).then(|| waited(run.arrived, run.taken)),
             taken: run.taken,
             parse: run.parsed.saturating_sub(run.taken),
             lookup: run.found.saturating_sub(begun),
@@ -179,5 +180,27 @@ impl Streamer {
 pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, received: u64) {
     if let Some(watched) = marks.as_mut().and_then(|marks| marks.watched(conn)) {
         watched.incoming.told(received);
+    }
+}
+
+/// The time from when a frame arrived, of which only the low half is known, until it was taken: up to 2 s. The
+/// clocks of two threads may be apart by a little, and a frame was never taken before it came.
+fn waited(arrived: u32, taken: u64) -> u64 {
+    let ns = (taken as u32).wrapping_sub(arrived);
+    if ns < 1 << 31 { ns.into() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waited;
+
+    #[test]
+    fn the_low_half_of_the_time_says_how_long_a_frame_waited() {
+        for taken in [5_000_000_000, 1 << 32, (1 << 32) + 5, 77_777_777_777u64] {
+            for ns in [0, 1, 1000, 2_000_000_000] {
+                assert_eq!(waited((taken - ns) as u32, taken), ns);
+            }
+            assert_eq!(waited((taken + 20) as u32, taken), 0);
+        }
     }
 }
