@@ -162,10 +162,9 @@ impl WatchReader {
         self.0.missed()
     }
 
-    /// Each connection that is watched, or was and whose place nobody took since: local and remote end,
-    /// whether it is still watched, and its spans.
+    /// Each connection that has spans of its own, or had and whose place nobody took since.
     pub fn connections(&self) -> Vec<WatchedConnection> {
-        let slots = self.0.slots().iter().filter(|slot| slot.given() > 0);
+        let slots = self.0.slots().iter().filter(|slot| slot.given() > 0 && slot.is_alone());
         let of = |slot: &Slot| {
             let (local, remote) = slot.ends();
             WatchedConnection { local, remote, live: slot.queue_pair().is_some(), table: slot.table() }

@@ -93,7 +93,7 @@ mod tests {
         let memory = WatchMemory::heap();
         assert!(memory.is_valid());
         let ends = ("10.0.0.1:1".parse().unwrap(), "[fd00::2]:65535".parse().unwrap());
-        memory.give(3, 7, ends.0, ends.1);
+        memory.give(3, 7, ends.0, ends.1, true);
         let slot = memory.slot(3).unwrap();
         memory.record(slot, Layer::Place, 100);
         let base = memory.base.cast::<u8>();
@@ -105,8 +105,10 @@ mod tests {
         assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (100, 100));
         memory.take_back(3);
         assert_eq!((slot.queue_pair(), slot.ends()), (None, ends));
-        memory.give(3, 8, ends.1, ends.0);
-        assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (0, 100));
+        memory.give(3, 8, ends.1, ends.0, false);
+        memory.record(slot, Layer::Place, 11);
+        assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (0, 111));
+        assert!(!slot.is_alone());
         // SAFETY: never read, for it is refused.
         assert!(unsafe { WatchMemory::from_raw_parts(base, WatchMemory::BYTES - 1, Box::new(())) }.is_none());
         // SAFETY: as above.

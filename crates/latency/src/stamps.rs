@@ -10,8 +10,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// Entries of a ring. A message that finds it full is not recorded, but counted.
-pub const ENTRIES: usize = 64;
+/// Entries of a ring. A message that finds it full is not recorded, but counted. More would cost memory that
+/// each message finds outside the caches, where many connections are watched.
+pub const ENTRIES: usize = 32;
 
 /// The points of a message that one side tells the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! The engine gives slots to connections. Engine and consumer write; a reader maps the memory read-only.
-//! Each layer has one writer: the engine, or the consumer for those of its calls. A slot whose connection
+//! Each layer has one writer: the engine, or the consumer for those of its calls. A connection that is watched
+//! only together with all others has a slot for its rings, and its times go to `all` alone: with hundreds of
+//! them, spans of each would find no place in the caches. A slot whose connection
 //! has ended stays as it is until another connection gets it, the one that ended first before others.
 
 use crate::stamps::Ring;
@@ -54,6 +56,8 @@ pub struct Slot {
     owner: AtomicU64,
     /// Times that the slot was given.
     given: AtomicU64,
+    /// 1 if the connection has spans of its own.
+    alone: AtomicU64,
     /// Local address, remote address, in IPv6's form; high half first.
     addresses: [AtomicU64; 4],
     /// Local port in the upper half, remote port in the lower.
@@ -102,12 +106,14 @@ impl Watch {
     /// Records a time in nanoseconds that a message of a slot's connection spent in a layer.
     #[inline]
     pub fn record(&self, slot: &Slot, layer: crate::Layer, ns: u64) {
-        slot.spans.record(layer, ns);
+        if slot.alone.load(Ordering::Relaxed) != 0 {
+            slot.spans.record(layer, ns);
+        }
         self.all.record(layer, ns);
     }
 
-    /// Gives a slot to a connection. For the engine.
-    pub fn give(&self, at: usize, qp: u32, local: SocketAddr, remote: SocketAddr) {
+    /// Gives a slot to a connection; `alone`: with spans of its own. For the engine.
+    pub fn give(&self, at: usize, qp: u32, local: SocketAddr, remote: SocketAddr, alone: bool) {
         let Some(slot) = self.slots.get(at) else { return };
         slot.spans.clear();
         // A consumer that is still at the end of the connection before may spoil a few entries of this one.
@@ -119,6 +125,7 @@ impl Watch {
             words[1].store(bits as u64, Ordering::Relaxed);
         }
         slot.ports.store(u64::from(local.port()) << 16 | u64::from(remote.port()), Ordering::Relaxed);
+        slot.alone.store(alone.into(), Ordering::Relaxed);
         slot.given.fetch_add(1, Ordering::Relaxed);
         slot.owner.store(u64::from(qp) + 1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
@@ -162,6 +169,16 @@ impl Slot {
         let [a, b, c, d] = &self.addresses;
         let ports = self.ports.load(Ordering::Relaxed);
         (SocketAddr::new(address(a, b), (ports >> 16) as u16), SocketAddr::new(address(c, d), ports as u16))
+    }
+
+    /// True if the connection that has the slot, or had it last, has spans of its own.
+    pub fn is_alone(&self) -> bool {
+        self.alone.load(Ordering::Relaxed) != 0
+    }
+
+    /// Gives the connection of the slot spans of its own. For the engine.
+    pub fn single_out(&self) {
+        self.alone.store(1, Ordering::Relaxed);
     }
 
     /// The spans of the connection that has the slot or had it last.

@@ -126,7 +126,7 @@ impl<P: FrameIo> Host<P> {
         self.consumer.unwatch();
     }
 
-    /// Watches a connection from now on.
+    /// Watches a connection from now on, with spans of its own.
     ///
     /// # Errors
     /// [`WatchError`] says why it is not watched.
@@ -134,7 +134,7 @@ impl<P: FrameIo> Host<P> {
         self.engine.streamer().watch_connection(OURS, conn.0)
     }
 
-    /// Watches every connection that is open or opens from now on, as long as there are slots.
+    /// Watches every connection that is open or opens from now on, as long as there are slots: all together.
     ///
     /// # Errors
     /// Those of [`baton_engine::streamer::Streamer::watch_all`].

@@ -134,7 +134,7 @@ impl Streamer {
         }
     }
 
-    /// Watches the connection of a queue pair from now on.
+    /// Watches the connection of a queue pair from now on, with spans of its own.
     ///
     /// # Errors
     /// [`WatchError`] says why it is not watched.
@@ -143,10 +143,11 @@ impl Streamer {
         if !self.flows[conn.0].has(bits::ATTACHED) {
             return Err(WatchError::NoConnection);
         }
-        self.watch_flow(conn)
+        self.watch_flow(conn, true)
     }
 
-    /// Watches every connection of a consumer that is open or opens from now on, as long as there are slots.
+    /// Watches every connection of a consumer that is open or opens from now on, as long as there are slots:
+    /// all together.
     ///
     /// # Errors
     /// [`WatchError::NoMemory`]; [`WatchError::Full`] if some of those that are open are not watched.
@@ -154,9 +155,8 @@ impl Streamer {
         let watching = self.marks.as_mut().and_then(|marks| marks.watching(id.0)).ok_or(WatchError::NoMemory)?;
         watching.all = true;
         for qp in 0..self.queue_pairs(id) {
-            match self.watch_connection(id, qp) {
-                Ok(()) | Err(WatchError::NoConnection) => {}
-                Err(error) => return Err(error),
+            if let Some(conn) = self.connection(id, qp).filter(|conn| self.flows[conn.0].has(bits::ATTACHED)) {
+                self.watch_flow(conn, false)?;
             }
         }
         Ok(())
@@ -176,16 +176,18 @@ impl Streamer {
         let all = self.marks.as_mut().and_then(|marks| marks.watching(id)).is_some_and(|watching| watching.all);
         if all && self.flows[conn.0].has(bits::ATTACHED) {
             // With all slots taken it goes unwatched.
-            let _ = self.watch_flow(conn);
+            let _ = self.watch_flow(conn, false);
         }
     }
 
-    fn watch_flow(&mut self, conn: ConnId) -> Result<(), WatchError> {
+    fn watch_flow(&mut self, conn: ConnId, alone: bool) -> Result<(), WatchError> {
         let flow = &mut self.flows[conn.0];
+        let marks = self.marks.as_mut().ok_or(WatchError::NoMemory)?;
         if flow.has(bits::WATCHED) {
+            let slot = marks.watched(conn).and_then(|watched| watched.outgoing.target().slot());
+            slot.filter(|_| alone).into_iter().for_each(Slot::single_out);
             return Ok(());
         }
-        let marks = self.marks.as_mut().ok_or(WatchError::NoMemory)?;
         let (clock, id) = (marks.clock, flow.consumer);
         let watching = marks.watching(id).ok_or(WatchError::NoMemory)?;
         let slot = watching.free.pop_front().ok_or(WatchError::Full)?;
@@ -193,7 +195,7 @@ impl Streamer {
         let tuple = &flow.rx.tuple;
         let end = |address: baton_wire::addr::Addr, port| std::net::SocketAddr::new(address.ip(), port);
         let ends = (end(tuple.local, tuple.local_port), end(tuple.remote, tuple.remote_port));
-        target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1);
+        target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1, alone);
         let watched =
             Watched { consumer: id, incoming: Incoming::new(target.clone()), outgoing: Outgoing::new(target) };
         let at = conn.0 as usize;

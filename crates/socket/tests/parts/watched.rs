@@ -285,6 +285,8 @@ fn a_reader_sees_each_connection_also_after_its_end() {
     pair.b.watch_all().unwrap();
     for round in 1..=3 {
         let conns = if round == 1 { pair.connect() } else { pair.open() };
+        assert_eq!(reader.connections().len() as u64, round - 1, "all are watched together so far");
+        pair.b.watch_connection(conns.1).unwrap();
         send(&mut pair, conns, 5 * round, 100, &NOTHING);
         let seen = reader.connections();
         let live: Vec<_> = seen.iter().filter(|connection| connection.live).collect();
@@ -347,14 +349,18 @@ fn threads_that_sleep_and_wake_are_in_the_spans_of_a_stack() {
         };
         let (a, b) = (stack("10.0.0.1/24", a, &memories[0]), stack("10.0.0.2/24", b, &memories[1]));
         let listener = b.listen("10.0.0.2:7".parse().unwrap()).unwrap();
+        let (accepted, is_accepted) = std::sync::mpsc::channel();
         let echo = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
+            accepted.send(()).unwrap();
             let mut buf = [0; 64];
             while stream.read_exact(&mut buf).is_ok() {
                 stream.write_all(&buf).unwrap();
             }
         });
         let mut stream = a.connect("10.0.0.2:7".parse().unwrap()).unwrap();
+        // Bytes that come with the end of the handshake come before the connection is watched.
+        is_accepted.recv().unwrap();
         for _ in 0..200 {
             stream.write_all(&[1; 64]).unwrap();
             stream.read_exact(&mut [0; 64]).unwrap();
