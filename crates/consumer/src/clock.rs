@@ -7,7 +7,7 @@
 //! (NTP; 500 parts in a million at most) comes to less than a microsecond in between, and what this thread's
 //! rate is wrong by to less.
 
-use crate::sys::counter_unsafe as counter;
+use crate::sys::counter_unsafe::{clock, is_reliable, read};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ static RATE: OnceLock<u64> = OnceLock::new();
 #[inline]
 pub fn monotonic() -> u64 {
     match RATE.get() {
-        Some(0) => counter::clock(),
+        Some(0) => clock(),
         Some(rate) => by_counter(*rate),
         None => first(),
     }
@@ -54,19 +54,19 @@ pub fn is_by_counter() -> bool {
 #[inline]
 fn by_counter(rate: u64) -> u64 {
     let anchor = ANCHOR.get();
-    let count = counter::read();
+    let count = read();
     let ns = scale(count.wrapping_sub(anchor.count), rate);
     if ns < AGAIN { anchor.ns + ns } else { look_again() }
 }
 
 fn scale(counts: u64, rate: u64) -> u64 {
-    (u128::from(counts) * u128::from(rate) >> SHIFT) as u64
+    ((u128::from(counts) * u128::from(rate)) >> SHIFT) as u64
 }
 
 #[cold]
 fn first() -> u64 {
-    RATE.get_or_init(|| if counter::is_reliable() { measure() } else { 0 });
-    counter::clock()
+    RATE.get_or_init(|| if is_reliable() { measure() } else { 0 });
+    clock()
 }
 
 #[cold]
@@ -79,9 +79,9 @@ fn look_again() -> u64 {
 /// The clocks as near to each other as a few attempts get them: a thread may be interrupted in between.
 fn both() -> Anchor {
     let attempt = || {
-        let before = counter::read();
-        let ns = counter::clock();
-        let took = counter::read().wrapping_sub(before);
+        let before = read();
+        let ns = clock();
+        let took = read().wrapping_sub(before);
         (took, Anchor { count: before.wrapping_add(took / 2), ns })
     };
     let attempts: [_; 3] = std::array::from_fn(|_| attempt());
@@ -109,9 +109,9 @@ mod tests {
         let mut worst = 0;
         for _ in 0..2000 {
             // Read in between, so that an interruption moves the bounds and proves nothing wrong.
-            let before = counter::clock();
+            let before = clock();
             let here = monotonic();
-            let after = counter::clock();
+            let after = clock();
             worst = worst.max(before.saturating_sub(here)).max(here.saturating_sub(after));
             std::thread::sleep(Duration::from_micros(50));
         }

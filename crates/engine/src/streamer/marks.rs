@@ -118,11 +118,9 @@ impl Streamer {
     /// Ends [`Streamer::watch`]. Without any watched consumer nothing is stamped.
     pub fn unwatch(&mut self, id: ConsumerId) {
         let Some(marks) = &self.marks else { return };
-        let of_it = |watched: &&Box<Watched>| watched.consumer == id.0;
-        let conns: Vec<ConnId> = (0..marks.watched.len() as u32)
-            .map(ConnId)
-            .filter(|conn| marks.watched[conn.0 as usize].as_ref().is_some_and(|watched| of_it(&watched)))
-            .collect();
+        let of_it = |watched: &Option<Box<Watched>>| watched.as_ref().is_some_and(|watched| watched.consumer == id.0);
+        let conns: Vec<ConnId> =
+            (0..).map(ConnId).zip(&marks.watched).filter(|(_, watched)| of_it(watched)).map(|(conn, _)| conn).collect();
         conns.into_iter().for_each(|conn| self.forget_marks(conn));
         if let Some(marks) = &mut self.marks {
             if let Some(place) = marks.consumers.get_mut(usize::from(id.0)) {
