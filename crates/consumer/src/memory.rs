@@ -183,7 +183,7 @@ pub struct WatchedConnection {
     pub remote: SocketAddr,
     /// It is still watched.
     pub live: bool,
-    /// Its spans.
+    /// Times in each layer.
     pub table: Table,
 }
 

@@ -70,7 +70,7 @@ impl Histogram {
         self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
     }
 
-    /// What it has at this moment. Times that are recorded meanwhile may be missing in part.
+    /// Its times at this moment. Times that are recorded meanwhile may be missing in part.
     pub fn read(&self) -> Counts {
         let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -78,7 +78,7 @@ impl Histogram {
     }
 }
 
-/// What a [`Histogram`] had at a moment, or several of them together.
+/// The times of a [`Histogram`] at a moment, or of several of them together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The number of times.
@@ -105,7 +105,7 @@ impl Counts {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(here, there)| *here += there);
     }
 
-    /// What came since an earlier reading of the same histogram. The longest is that of all time.
+    /// The times that came since an earlier reading of the same histogram. The longest is that of all time.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let buckets: Vec<u64> =
             self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();

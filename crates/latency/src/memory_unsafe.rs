@@ -2,7 +2,7 @@
 //!
 //! This module upholds: a [`WatchMemory`] is one `Watch` at `base`, aligned as it has to be, valid for
 //! reads until `owner` is dropped, and only ever accessed as atomics. A reader's memory may be mapped
-//! read-only: whoever made it calls nothing that writes.
+//! read-only: its maker calls nothing that writes.
 
 use crate::Watch;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};

@@ -15,7 +15,7 @@ impl Spans {
         self.0[layer as usize].record(ns);
     }
 
-    /// What a layer has at this moment.
+    /// The times of a layer at this moment.
     pub fn read(&self, layer: Layer) -> Counts {
         self.0[layer as usize].read()
     }

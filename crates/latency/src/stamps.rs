@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The other side may be another process with a fault, or a hostile one. So nothing that is read here
-//! is trusted: a ring whose cursors make no sense is emptied, and whoever takes an entry checks it.
+//! is trusted: a ring whose cursors make no sense is emptied, and the side that takes an entry checks it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

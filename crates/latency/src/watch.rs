@@ -25,7 +25,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
 /// Layout of this file.
 const VERSION: u32 = 1;
 
-/// What is watched of one consumer of an engine. All zeros but the header is an empty one.
+/// Spans of one consumer of an engine. All zeros but the header is an empty one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Watch {
@@ -42,13 +42,13 @@ pub struct Watch {
 /// The side that writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Side {
-    /// The engine.
+    /// The engine, by its turns.
     Engine = 0,
-    /// The consumer.
+    /// The program, by its calls.
     Consumer = 1,
 }
 
-/// What is watched of one connection.
+/// Rings and spans of one connection.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {

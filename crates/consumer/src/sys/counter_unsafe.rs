@@ -2,7 +2,7 @@
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The counter.
+/// Reads the counter.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub(crate) fn read() -> u64 {
@@ -11,7 +11,7 @@ pub(crate) fn read() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// No counter is read on this processor.
+/// Reads nothing: this processor's counter is not used.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn read() -> u64 {
     0

@@ -66,7 +66,7 @@ struct Watched {
     outgoing: Outgoing,
 }
 
-/// What the Streamer keeps of all watched connections.
+/// State of all watched connections.
 pub(super) struct Marks {
     clock: Clock,
     consumers: Vec<Option<Watching>>,
@@ -205,12 +205,10 @@ impl Streamer {
         Ok(())
     }
 
-    /// A connection ends or leaves: its slot is free for another.
-    #[cold]
+    /// A connection ends or leaves: if it was watched, its slot is free for another.
     pub(super) fn forget_marks(&mut self, conn: ConnId) {
-        if let Some(flow) = self.flows.get_mut(conn.0) {
-            flow.bits &= !bits::WATCHED;
-        }
+        let Some(flow) = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::WATCHED)) else { return };
+        flow.bits &= !bits::WATCHED;
         let Some(marks) = &mut self.marks else { return };
         let Some(watched) = marks.watched.get_mut(conn.0 as usize).and_then(Option::take) else { return };
         let slot = watched.outgoing.target().slot;

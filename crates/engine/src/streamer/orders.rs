@@ -348,9 +348,7 @@ impl Streamer {
             self.event(Event::Consumer { conn, wish: Wish::Abort });
         }
         self.reassembly = reassembly;
-        if self.flows[conn.0].has(bits::WATCHED) {
-            self.mark_decided(conn);
-        }
+        self.mark_decided(conn);
         self.publish_received();
     }
 
@@ -453,9 +451,7 @@ impl Streamer {
         if let Some((_, record)) = self.published(conn) {
             record.close();
         }
-        if self.flows[conn.0].has(bits::WATCHED) {
-            self.forget_marks(conn);
-        }
+        self.forget_marks(conn);
         let flow = &mut self.flows[conn.0];
         if flow.bits & (bits::ATTACHED | bits::FILLING) != 0 {
             flow.bits &= !(bits::ATTACHED | bits::FILLING);

@@ -27,7 +27,7 @@ struct Pair {
     now: u64,
 }
 
-/// What is watched.
+/// Connections that are watched.
 #[derive(Clone, Copy)]
 enum Watched {
     Nothing,
@@ -144,7 +144,7 @@ fn main() {
     }
 }
 
-/// What a point consists of.
+/// Measures the parts of a point.
 fn points(effort: Effort) {
     let memory = WatchMemory::heap();
     memory.give(0, 0, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), false);

@@ -39,12 +39,12 @@ fn send<P: FrameIo>(pair: &mut Pair<P>, conns: (Conn, Conn), count: u64, size: u
                 got += more;
             }
         }
-        // The acknowledgment.
+        // The acknowledgment goes back.
         pair.step();
     }
 }
 
-/// What happens before the sender's poll, the receiver's, and the read.
+/// Calls before the sender's poll, the receiver's, and the read.
 struct Before {
     first_poll: fn(),
     second_poll: fn(),
@@ -104,7 +104,7 @@ fn every_message_is_in_every_layer_once_and_no_time_counts_twice() {
         let decided = [Layer::Decide, Layer::DecideBeside].map(|layer| table.layer(layer).count);
         assert!(decided[0] >= 1 && decided[0] + decided[1] == runs, "{decided:?} of {runs}");
         assert!(of(&stack) + of(&[Layer::Decide]) <= table.layer(Layer::Stack).sum);
-        // What is told is what is read: the two halves of the way meet.
+        // The two halves of the way meet.
         let halves = of(&[Layer::Stack, Layer::WakeUp, Layer::Read]) as f64;
         let whole = table.layer(Layer::Receive).sum as f64;
         assert!((halves / whole - 1.0).abs() < 0.02, "{halves} of {whole} ns");

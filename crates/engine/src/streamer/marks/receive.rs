@@ -41,7 +41,7 @@ struct Message {
     last: u64,
 }
 
-/// What a watched connection has under way inwards.
+/// Messages of a watched connection that its consumer was not told of.
 pub(super) struct Incoming {
     target: Target,
     messages: Vec<Message>,
@@ -165,10 +165,13 @@ impl Streamer {
         }
     }
 
-    /// Parked payload of a watched connection was placed by order of the TCE.
-    #[cold]
+    /// Parked payload of a connection was placed by order of the TCE.
     pub(in super::super) fn mark_decided(&mut self, conn: ConnId) {
-        let received = self.flows[conn.0].rx.rcv_pos;
+        let flow = &self.flows[conn.0];
+        if !flow.has(bits::WATCHED) {
+            return;
+        }
+        let received = flow.rx.rcv_pos;
         if let Some(watched) = self.marks.as_mut().and_then(|marks| marks.watched(conn)) {
             watched.incoming.decided(received);
         }

@@ -26,7 +26,7 @@ struct Frame {
     built: u64,
 }
 
-/// What a watched connection has under way outwards.
+/// Messages of a watched connection that are on their way out.
 pub(in super::super) struct Outgoing {
     target: Target,
     /// When the turn began.
