@@ -6,6 +6,7 @@
 
 mod config;
 mod idle;
+mod watch;
 mod write;
 
 pub use config::ConsumerConfig;
@@ -113,6 +114,8 @@ pub struct Consumer {
     round_left: usize,
     /// Number of streams whose buffers were asked back from the engine.
     retiring: usize,
+    /// Points of calls; `None` while no connection can be watched.
+    watcher: Option<Box<watch::Watcher>>,
 }
 
 impl Consumer {
@@ -133,6 +136,7 @@ impl Consumer {
             look_at: Instant(0),
             round_left: 0,
             retiring: 0,
+            watcher: None,
         }
     }
 
@@ -323,7 +327,12 @@ impl Consumer {
     /// `WouldBlock` if no bytes are available; otherwise the error that ended the connection.
     #[inline]
     pub fn read(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool))
+        let entered = self.call_entered(conn);
+        let done = self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool));
+        if entered > 0 && done.is_ok() {
+            self.note_read(conn, entered);
+        }
+        done
     }
 
     /// Copies received bytes to `buf` without consuming them.
@@ -341,7 +350,12 @@ impl Consumer {
     /// Those of [`Consumer::read`].
     #[inline]
     pub fn skip(&mut self, conn: Conn, limit: usize) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool))
+        let entered = self.call_entered(conn);
+        let done = self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool));
+        if entered > 0 && done.is_ok() {
+            self.note_read(conn, entered);
+        }
+        done
     }
 
     /// Size of a small stream buffer in bytes.

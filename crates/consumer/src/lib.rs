@@ -7,6 +7,7 @@
 //!    adoption    streams whose connections arrive from another stack or leave for one
 //!  qp            raw queue pairs: buffers posted one by one, for messages
 //!  memory        a region that another process can map
+//!  clock         points of time that agree with the kernel's
 //!  secret        random numbers for an engine in the consumer's own process
 //!  wake          how a thread sleeps until another wakes it
 //!    waiters     tasks that wait for the same thing
@@ -21,6 +22,7 @@
 
 pub mod adoption;
 pub mod buffers;
+pub mod clock;
 pub mod consumer;
 mod expected;
 pub mod held;

@@ -14,8 +14,10 @@
 use crate::sys;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, Region};
+use baton_latency::{Slot, Table, WatchMemory};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -100,6 +102,99 @@ impl SharedLedger {
     /// The ledger that lies in this memory.
     pub fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
+    }
+}
+
+/// Memory of what is watched in a memfd, with the file's descriptor.
+pub struct SharedWatch {
+    file: OwnedFd,
+    memory: Arc<WatchMemory>,
+}
+
+impl SharedWatch {
+    /// Creates memory in which nothing is watched. Its pages exist once they are touched.
+    ///
+    /// # Errors
+    /// Those of `memfd_create(2)` and `mmap(2)`.
+    pub fn create() -> io::Result<SharedWatch> {
+        let file = memfd_create("baton-latency", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, WatchMemory::BYTES as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let memory = sys::memory::watch(file.as_fd(), WatchMemory::BYTES)?;
+        memory.initialise();
+        Ok(SharedWatch { file, memory })
+    }
+
+    /// Maps the memory in a file that another process made, for both sides that write.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the file is not such memory or could still shrink; otherwise those of `mmap(2)`.
+    pub fn open(file: OwnedFd) -> io::Result<SharedWatch> {
+        let memory = valid(sys::memory::watch(file.as_fd(), sealed_len(&file)?)?)?;
+        Ok(SharedWatch { file, memory })
+    }
+
+    /// The memory itself.
+    pub fn memory(&self) -> &Arc<WatchMemory> {
+        &self.memory
+    }
+}
+
+/// Memory of what is watched, mapped read-only: for a reader, who can read it and nothing else.
+pub struct WatchReader(Arc<WatchMemory>);
+
+impl WatchReader {
+    /// Maps the memory in a file that another process made.
+    ///
+    /// # Errors
+    /// Those of [`SharedWatch::open`].
+    pub fn open(file: &OwnedFd) -> io::Result<WatchReader> {
+        Ok(WatchReader(valid(sys::memory::watch_read_only(file.as_fd(), sealed_len(file)?)?)?))
+    }
+
+    /// Spans of all connections that are or were watched.
+    pub fn all(&self) -> Table {
+        self.0.all()
+    }
+
+    /// Messages that were not recorded, since their points found no room.
+    pub fn missed(&self) -> u64 {
+        self.0.missed()
+    }
+
+    /// Each connection that has spans of its own, or had and whose place nobody took since.
+    pub fn connections(&self) -> Vec<WatchedConnection> {
+        let slots = self.0.slots().iter().filter(|slot| slot.given() > 0 && slot.is_alone());
+        let of = |slot: &Slot| {
+            let (local, remote) = slot.ends();
+            WatchedConnection { local, remote, live: slot.queue_pair().is_some(), table: slot.table() }
+        };
+        slots.map(of).collect()
+    }
+}
+
+/// A connection in the memory of what is watched.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WatchedConnection {
+    /// Local end.
+    pub local: SocketAddr,
+    /// Remote end.
+    pub remote: SocketAddr,
+    /// It is still watched.
+    pub live: bool,
+    /// Times in each layer.
+    pub table: Table,
+}
+
+fn valid(memory: Arc<WatchMemory>) -> io::Result<Arc<WatchMemory>> {
+    let error = || io::Error::new(ErrorKind::InvalidInput, "no memory of spans, or of another version");
+    memory.is_valid().then_some(memory).ok_or_else(error)
+}
+
+impl AsFd for SharedWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -6,9 +6,11 @@ use crate::ring::ring;
 use crate::streamer::{ConsumerId, Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
 use crate::tuning::EngineTuning;
+use baton_latency::{Clock, WatchMemory};
 use baton_tcp::config::{Config, Prediction};
 use baton_tcp::time::Instant;
 use core::ops::Range;
+use std::sync::Arc;
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -184,6 +186,19 @@ impl Engine {
     /// the queue pair has none.
     pub fn sent_total(&self, id: ConsumerId, qp: u32) -> Option<u64> {
         self.streamer.connection(id, qp).map(|conn| self.streamer.sent_total(conn))
+    }
+
+    /// Makes a consumer's connections ones that can be watched: their spans go to `memory`, by `clock`. Then
+    /// [`Streamer::watch_connection`] or [`Streamer::watch_all`] says which are.
+    pub fn watch(&mut self, id: ConsumerId, memory: Arc<WatchMemory>, clock: Clock) {
+        self.tce.watch(id.0, Some(memory.clone()), clock);
+        self.streamer.watch(id, memory, clock);
+    }
+
+    /// Ends [`Engine::watch`].
+    pub fn unwatch(&mut self, id: ConsumerId) {
+        self.streamer.unwatch(id);
+        self.tce.watch(id.0, None, || 1);
     }
 
     /// The data-moving half.

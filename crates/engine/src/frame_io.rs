@@ -46,6 +46,9 @@ pub struct RxFrame<'a> {
     pub meta: RxMeta,
 }
 
+// Bursts of frames are copied.
+const _: () = assert!(size_of::<RxFrame<'_>>() == 24);
+
 /// Facts about a received frame that the port vouches for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RxMeta {
@@ -55,6 +58,9 @@ pub struct RxMeta {
     /// Payload bytes of each segment (but the last) that the frame is made of;
     /// 0 for a frame that is one segment.
     pub gso_size: u16,
+    /// When the frame arrived: the low 32 bits of the nanoseconds of `CLOCK_MONOTONIC`, of which 0 becomes 1;
+    /// 0 if the port does not know.
+    pub arrived: u32,
 }
 
 /// Work that the port is to do on a frame that it sends.

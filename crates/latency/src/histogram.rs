@@ -59,7 +59,18 @@ impl Histogram {
         }
     }
 
-    /// What it has at this moment. Times that are recorded meanwhile may be missing in part.
+    /// Forgets everything. For the owner.
+    pub fn clear(&self) {
+        if self.sum.load(Ordering::Relaxed) == 0 && self.buckets[0].load(Ordering::Relaxed) == 0 {
+            // Nothing was recorded: its memory is not touched.
+            return;
+        }
+        self.sum.store(0, Ordering::Relaxed);
+        self.longest.store(0, Ordering::Relaxed);
+        self.buckets.iter().for_each(|bucket| bucket.store(0, Ordering::Relaxed));
+    }
+
+    /// Its times at this moment. Times that are recorded meanwhile may be missing in part.
     pub fn read(&self) -> Counts {
         let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -67,7 +78,7 @@ impl Histogram {
     }
 }
 
-/// What a [`Histogram`] had at a moment, or several of them together.
+/// The times of a [`Histogram`] at a moment, or of several of them together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The number of times.
@@ -94,7 +105,7 @@ impl Counts {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(here, there)| *here += there);
     }
 
-    /// What came since an earlier reading of the same histogram. The longest is that of all time.
+    /// The times that came since an earlier reading of the same histogram. The longest is that of all time.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let buckets: Vec<u64> =
             self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();

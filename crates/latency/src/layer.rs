@@ -1,7 +1,7 @@
 //! The layers of both ways.
 
 /// The number of layers, the two wholes included.
-pub const LAYERS: usize = 17;
+pub const LAYERS: usize = 18;
 
 /// The way of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -66,6 +66,9 @@ pub enum Layer {
     Receive = 15,
     /// From the frame's arrival, or from when it was taken, until the consumer is told.
     Stack = 16,
+    /// In place, until TCP has decided, where the program does not wait for it: the engine's fast path tells
+    /// the consumer first (LC §3.3.1).
+    DecideBeside = 17,
 }
 
 impl Layer {
@@ -88,6 +91,7 @@ impl Layer {
         Layer::Read,
         Layer::Receive,
         Layer::Stack,
+        Layer::DecideBeside,
     ];
 
     /// Its name in reports and in JSON.
@@ -110,6 +114,7 @@ impl Layer {
             Layer::Read => "read",
             Layer::Receive => "receive",
             Layer::Stack => "stack",
+            Layer::DecideBeside => "decide-beside",
         }
     }
 
@@ -126,9 +131,15 @@ impl Layer {
         }
     }
 
-    /// True if it counts in the sum of its way: it is no whole, and not a part of another layer.
+    /// True if it counts in the sum of its way: it is no whole, not a part of another layer, and not
+    /// beside the way.
     pub fn is_part(self) -> bool {
-        !matches!(self, Layer::Transmit | Layer::Receive | Layer::Stack | Layer::SegmentCopy)
+        !matches!(self, Layer::Transmit | Layer::Receive | Layer::Stack) && !self.is_aside()
+    }
+
+    /// True if it is a part of another layer, or beside the way: a report shows it, no sum counts it.
+    pub fn is_aside(self) -> bool {
+        matches!(self, Layer::SegmentCopy | Layer::DecideBeside)
     }
 }
 

@@ -13,15 +13,23 @@
 //! Everything here is pure: it calls no operating system and knows no clock. Times are nanoseconds; who
 //! records has the clock.
 
-#![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod histogram;
 mod layer;
+mod memory_unsafe;
 mod spans;
+mod stamps;
 mod table;
+mod watch;
+
+/// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
+pub type Clock = fn() -> u64;
 
 pub use histogram::{BUCKETS, Counts, Histogram, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
+pub use memory_unsafe::WatchMemory;
 pub use spans::Spans;
+pub use stamps::{ENTRIES, Ring, Stamps};
 pub use table::{QUANTILES, Row, Table};
+pub use watch::{SLOTS, Side, Slot, Watch};

@@ -15,8 +15,13 @@ impl Spans {
         self.0[layer as usize].record(ns);
     }
 
-    /// What a layer has at this moment.
+    /// The times of a layer at this moment.
     pub fn read(&self, layer: Layer) -> Counts {
         self.0[layer as usize].read()
+    }
+
+    /// Forgets everything. For who records.
+    pub fn clear(&self) {
+        self.0.iter().for_each(Histogram::clear);
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Counts, Direction, Layer, Spans};
 
-/// What was counted in each layer.
+/// Times in each layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     layers: Vec<Counts>,
@@ -33,7 +33,7 @@ impl Default for Table {
 }
 
 impl Table {
-    /// What spans have at this moment.
+    /// The times of spans at this moment.
     pub fn of(spans: &Spans) -> Table {
         Table { layers: Layer::ALL.iter().map(|layer| spans.read(*layer)).collect() }
     }
@@ -43,12 +43,12 @@ impl Table {
         self.layers.iter_mut().zip(&other.layers).for_each(|(here, there)| here.add(there));
     }
 
-    /// What came since an earlier one of the same spans.
+    /// The times that came since an earlier one of the same spans.
     pub fn since(&self, earlier: &Table) -> Table {
         Table { layers: self.layers.iter().zip(&earlier.layers).map(|(now, then)| now.since(then)).collect() }
     }
 
-    /// What a layer has.
+    /// The times of a layer.
     pub fn layer(&self, layer: Layer) -> &Counts {
         &self.layers[layer as usize]
     }
@@ -72,7 +72,7 @@ impl Table {
         let of_way = Layer::ALL.into_iter().filter(|layer| counted(layer));
         let mut rows: Vec<Row> = of_way
             .clone()
-            .filter(|layer| layer.is_part() || *layer == Layer::SegmentCopy)
+            .filter(|layer| layer.is_part() || layer.is_aside())
             .map(|layer| row(layer.name(), self.layer(layer)))
             .collect();
         if whole.count > 0 {

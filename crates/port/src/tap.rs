@@ -366,6 +366,7 @@ fn parse_vnet(header: &[u8]) -> RxMeta {
     RxMeta {
         checksum_verified: flags & (NEEDS_CSUM | DATA_VALID) != 0,
         gso_size: if tcp { u16::from_ne_bytes([gso_0, gso_1]) } else { 0 },
+        arrived: 0,
     }
 }
 
@@ -453,7 +454,7 @@ mod tests {
             let [a, b] = size.to_ne_bytes();
             parse_vnet(&[flags, gso_type, 66, 0, a, b, 34, 0, 16, 0])
         };
-        let verified = |gso_size| RxMeta { checksum_verified: true, gso_size };
+        let verified = |gso_size| RxMeta { checksum_verified: true, gso_size, arrived: 0 };
         assert_eq!(meta(0, 0, 0), RxMeta::default());
         assert_eq!(meta(NEEDS_CSUM, 0, 0), verified(0));
         assert_eq!(meta(DATA_VALID, 0, 0), verified(0));

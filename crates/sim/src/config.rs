@@ -7,8 +7,10 @@ use crate::port::PortConfig;
 use crate::script::Dialogue;
 use baton_engine::engine::EngineConfig;
 use baton_engine::region::Layout;
+use baton_latency::WatchMemory;
 use baton_tcp::time::Duration;
 use baton_wire::addr::Addr;
+use std::sync::Arc;
 
 /// A backlog that no workload fills: the server never answers with cookies.
 pub const AMPLE_BACKLOG: u32 = 1024;
@@ -59,6 +61,8 @@ pub struct HostConfig {
     pub queue_depth: u32,
     /// Its connections move between two engines.
     pub moves: Option<Moves>,
+    /// Where the spans of its connections go, if they are watched. Its engines share it.
+    pub watch: Option<Arc<WatchMemory>>,
 }
 
 impl HostConfig {

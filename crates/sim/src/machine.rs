@@ -12,16 +12,27 @@ use baton_engine::streamer::Streamer;
 use baton_engine::tce::Tce;
 use baton_tcp::time::Instant;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 enum Driver {
     Whole(Box<Engine>),
     Halves(Box<Streamer>, Box<Tce>),
 }
 
+/// A clock for points of time, that no decision may depend on.
+fn stamp() -> u64 {
+    static STAMPS: AtomicU64 = AtomicU64::new(1);
+    STAMPS.fetch_add(1, Ordering::Relaxed)
+}
+
 /// An engine with nothing to do yet.
 fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>) {
     let mut engine = Engine::new(&config.engine, config.port.capabilities);
-    engine.streamer().attach_consumer(EngineRegion::new(region));
+    let consumer = engine.streamer().attach_consumer(EngineRegion::new(region));
+    if let Some(memory) = &config.watch {
+        engine.watch(consumer, memory.clone(), stamp);
+        engine.streamer().watch_all(consumer).expect("it has memory, and no connection");
+    }
     let ledger = Ledger::heap(config.engine.max_connections);
     engine.streamer().publish_to(ledger.clone());
     let driver = if config.two_threads {

@@ -125,7 +125,7 @@ impl Joiner {
             seal(&mut frame, &head, 0);
         }
         // The card has verified each segment's checksum before it joined them.
-        emit(frame, RxMeta { checksum_verified: true, gso_size: if many { size as u16 } else { 0 } });
+        emit(frame, RxMeta { checksum_verified: true, gso_size: if many { size as u16 } else { 0 }, arrived: 0 });
     }
 }
 
@@ -225,7 +225,7 @@ mod tests {
             }
             joiner.flush(&mut |frame, meta| joined.push((frame, meta)));
             let [(back, back_meta)] = &joined[..] else { panic!("{} frames", joined.len()) };
-            assert_eq!(*back_meta, RxMeta { checksum_verified: true, gso_size: 1000 });
+            assert_eq!(*back_meta, RxMeta { checksum_verified: true, gso_size: 1000, arrived: 0 });
             assert_eq!(back[usize::from(meta.header_len)..], frame[usize::from(meta.header_len)..]);
             assert_eq!(
                 Packet::parse(back, Link::Ethernet).map(|p| (p.seq, p.flags)),

@@ -27,6 +27,7 @@
 //! ```
 
 use crate::sys::large_pages;
+use baton_consumer::clock;
 use baton_consumer::consumer::{Conn, Consumer, ConsumerConfig};
 use baton_consumer::memory::Memory;
 use baton_consumer::secret::random_secret;
@@ -34,11 +35,13 @@ use baton_engine::endpoint::{Cidr, InterfaceConfig};
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::region::EngineRegion;
-use baton_engine::streamer::ConsumerId;
+use baton_engine::streamer::{ConsumerId, WatchError};
+use baton_latency::WatchMemory;
 use baton_tcp::time::Instant;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// The consumer that every host attaches.
 pub(crate) const OURS: ConsumerId = ConsumerId(0);
@@ -53,6 +56,9 @@ pub struct HostConfig {
     pub consumer: ConsumerConfig,
     /// Kind of memory for the consumer's region.
     pub memory: Memory,
+    /// Where the spans of every connection go from its opening on, as long as there are slots; with `None`
+    /// nothing is stamped until [`Host::watch`] says so.
+    pub watch: Option<Arc<WatchMemory>>,
 }
 
 impl HostConfig {
@@ -67,6 +73,7 @@ impl HostConfig {
             engine: EngineConfig::new(interface, random_secret()),
             consumer: ConsumerConfig::default(),
             memory: Memory::default(),
+            watch: None,
         }
     }
 }
@@ -92,12 +99,47 @@ impl<P: FrameIo> Host<P> {
         engine.tables().into_iter().chain([region.words_span()]).for_each(large_pages::advise);
         engine.streamer().attach_consumer(EngineRegion::new(region.clone()));
         let consumer = Consumer::new(&config.consumer, region);
-        Ok(Host { engine, port, consumer, memory, ticks: || 0 })
+        let mut host = Host { engine, port, consumer, memory, ticks: || 0 };
+        if let Some(memory) = &config.watch {
+            host.watch(memory.clone());
+            // There is memory, and no connection yet.
+            let _ = host.watch_all();
+        }
+        Ok(host)
     }
 
     /// Sets the clock that measures the TCE's busy and idle time.
     pub fn set_ticks(&mut self, ticks: fn() -> u64) {
         self.ticks = ticks;
+    }
+
+    /// Makes this host's connections ones that can be watched; their spans go to `memory`. Then
+    /// [`Host::watch_connection`] or [`Host::watch_all`] says which are.
+    pub fn watch(&mut self, memory: Arc<WatchMemory>) {
+        self.engine.watch(OURS, memory.clone(), clock::monotonic);
+        self.consumer.watch(memory, clock::monotonic);
+    }
+
+    /// Ends [`Host::watch`].
+    pub fn unwatch(&mut self) {
+        self.engine.unwatch(OURS);
+        self.consumer.unwatch();
+    }
+
+    /// Watches a connection from now on, with spans of its own.
+    ///
+    /// # Errors
+    /// [`WatchError`] says why it is not watched.
+    pub fn watch_connection(&mut self, conn: Conn) -> Result<(), WatchError> {
+        self.engine.streamer().watch_connection(OURS, conn.0)
+    }
+
+    /// Watches every connection that is open or opens from now on, as long as there are slots: all together.
+    ///
+    /// # Errors
+    /// Those of [`baton_engine::streamer::Streamer::watch_all`].
+    pub fn watch_all(&mut self) -> Result<(), WatchError> {
+        self.engine.streamer().watch_all(OURS)
     }
 
     /// Runs one turn of the engine. [`Consumer::next_event`] then returns the events.

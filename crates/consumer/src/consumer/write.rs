@@ -20,7 +20,13 @@ impl Consumer {
     /// Those of [`Consumer::write`].
     #[inline]
     pub fn write_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool))
+        let entered = self.call_entered(conn);
+        if entered == 0 {
+            return self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool));
+        }
+        let count = self.queue_marked(conn, data, entered)?;
+        self.push(conn);
+        Ok(count)
     }
 
     /// Like [`Consumer::write`], but tells the engine only with the next write or
@@ -37,7 +43,17 @@ impl Consumer {
     /// # Errors
     /// Those of [`Consumer::write`].
     pub fn write_more_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        self.with(conn, |stream, region, pool| stream.write_more(region, conn.0, data, pool))
+        let entered = self.call_entered(conn);
+        self.queue_marked(conn, data, entered)
+    }
+
+    /// Queues bytes without a word to the engine, and notes when; `entered` is 0 if nobody asks.
+    fn queue_marked(&mut self, conn: Conn, data: impl Source, entered: u64) -> io::Result<usize> {
+        let count = self.with(conn, |stream, region, pool| stream.write_more(region, conn.0, data, pool))?;
+        if entered > 0 && count > 0 {
+            self.note_copied(conn, entered);
+        }
+        Ok(count)
     }
 
     /// Tells the engine about all written bytes.

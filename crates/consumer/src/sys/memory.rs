@@ -2,7 +2,7 @@
 //!
 //! Invariants of this module:
 //!
-//! * A [`Mapping`] is `len` bytes at `base`, mapped shared, readable and writable, until it is
+//! * A [`Mapping`] is `len` bytes at `base`, mapped shared, readable and (but for a reader) writable, until it is
 //!   dropped in the process that mapped it. Only the region made over it uses it, and only by atomics
 //!   and raw copies.
 //! * The file behind it is sealed against shrinking before it is mapped, so no access can find its
@@ -11,6 +11,7 @@
 use super::fork::Process;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, LayoutError, Region};
+use baton_latency::WatchMemory;
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
@@ -43,10 +44,12 @@ impl Drop for Mapping {
 
 /// Maps the first `len` bytes of a file that is sealed against shrinking.
 fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+    map_as(file, len, ProtFlags::READ | ProtFlags::WRITE)
+}
+
+fn map_as(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> io::Result<Mapping> {
     // SAFETY: a new mapping at an address that the kernel chooses.
-    let base = unsafe {
-        mmap(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE, file, 0)?
-    };
+    let base = unsafe { mmap(null_mut(), len, access, MapFlags::SHARED | MapFlags::NORESERVE, file, 0)? };
     let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
     Ok(Mapping { base, len, process: Process::this() })
 }
@@ -73,6 +76,22 @@ pub(crate) fn ledger(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<Ledger>
     let mapping = map(file, len)?;
     // SAFETY: as in `create`; only ledgers use this mapping.
     unsafe { Ledger::from_raw_parts(mapping.base, len, Box::new(mapping)) }
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Maps the memory of what is watched in a file of `len` bytes that is sealed against shrinking.
+pub(crate) fn watch(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<WatchMemory>> {
+    let mapping = map(file, len)?;
+    // SAFETY: as in `create`; only a `WatchMemory` uses this mapping.
+    unsafe { WatchMemory::from_raw_parts(mapping.base, len, Box::new(mapping)) }
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// The same for a reader, who must not call anything that writes.
+pub(crate) fn watch_read_only(file: BorrowedFd<'_>, len: usize) -> io::Result<Arc<WatchMemory>> {
+    let mapping = map_as(file, len, ProtFlags::READ)?;
+    // SAFETY: as in `watch`; its only user is a `WatchReader`, which reads.
+    unsafe { WatchMemory::from_raw_parts(mapping.base, len, Box::new(mapping)) }
         .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 

@@ -192,7 +192,7 @@ impl FrameIo for Wire {
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
         let end = self.until.min(self.taken + limit);
-        let meta = RxMeta { checksum_verified: self.vouched, gso_size: 0 };
+        let meta = RxMeta { checksum_verified: self.vouched, gso_size: 0, arrived: 0 };
         for burst in self.frames[self.taken..end].chunks(BURST) {
             let burst: arrayvec::ArrayVec<RxFrame<'_>, BURST> =
                 burst.iter().map(|data| RxFrame { data, meta }).collect();

@@ -9,6 +9,7 @@
 //!   [Segment]                         in-order data, plain ACKs
 //!   [Options][Segment]                SACK blocks or SYN options came along
 //!   [Tuple][Options][Segment NONE]    a SYN, or a segment to no connection
+//!   [Segment][Mark]                   data of a connection that is watched
 //! ```
 
 use super::kinds::{Queues, SnapshotHalf};
@@ -30,7 +31,7 @@ impl ConnId {
 }
 
 /// Entries that one received frame adds at most.
-pub const EVENTS_PER_FRAME: usize = 3;
+pub const EVENTS_PER_FRAME: usize = 4;
 
 /// One entry of the event ring.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,15 @@ pub enum Event {
         /// Orders that the Streamer had carried out, as its end of the ring counts them: it
         /// cannot know a connection that a later order opened.
         orders_done: usize,
+    },
+    /// The events of a run before this one are those of a watched connection.
+    Mark {
+        /// Number of the consumer's region.
+        consumer: u16,
+        /// The connection's slot in the memory of what is watched.
+        slot: u16,
+        /// When the run's payload was in place, in nanoseconds of the driver's clock.
+        placed: u64,
     },
     /// Bytes went to the port.
     Transmitted {

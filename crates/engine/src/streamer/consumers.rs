@@ -95,6 +95,9 @@ impl Streamer {
         let note = if flow.has(bits::ATTACHED) { note_of(flow.consumer, flow.qp) } else { 0 };
         let hash = self.table.hash(&flow.rx.tuple);
         self.table.note(hash, conn.0, note);
+        if self.marks.is_some() {
+            self.mark_opened(conn);
+        }
     }
 
     /// Starts to fetch the queue pair that a note names.
@@ -122,6 +125,11 @@ impl Streamer {
     pub fn detach_consumer(&mut self, id: ConsumerId) -> bool {
         let idle = |slot: &mut ConsumerSlot| slot.owners.iter().all(|owner| matches!(*owner, ConnId::NONE | ENDED));
         self.consumers.get_mut(usize::from(id.0)).is_some_and(|slot| slot.take_if(idle).is_some())
+    }
+
+    /// Queue pairs of a consumer that are or were in use.
+    pub(super) fn queue_pairs(&self, id: ConsumerId) -> u32 {
+        self.consumers.get(usize::from(id.0)).and_then(Option::as_ref).map_or(0, |slot| slot.owners.len() as u32)
     }
 
     /// A consumer's region, for its driver's sleep and wake flags.

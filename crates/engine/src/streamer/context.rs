@@ -107,6 +107,8 @@ pub mod bits {
     pub const PUSH: u32 = 1 << 19;
     /// The driver was told that urgent data is left to another stack.
     pub const URGENT_TOLD: u32 = 1 << 20;
+    /// The points of its messages are recorded.
+    pub const WATCHED: u32 = 1 << 21;
 }
 
 /// Receive half: first cache line validates and places, the second names.

@@ -25,6 +25,7 @@ mod consumers;
 mod context;
 mod follow;
 mod headers;
+mod marks;
 mod moves;
 mod orders;
 mod place;
@@ -36,6 +37,7 @@ mod transmit;
 pub use crate::seam::kinds::{AdoptError, Carried, MAX_OPTIONS};
 pub use consumers::ConsumerId;
 pub use context::{Flow, bits};
+pub use marks::WatchError;
 pub use moves::{Adopt, Moved, SuspendError, Suspended};
 
 use crate::counters::StreamerCounters;
@@ -58,6 +60,7 @@ use baton_wire::seq::Seq;
 use consumers::ConsumerSlot;
 use core::ops::Range;
 use headers::TemplateCache;
+use marks::Marks;
 use moves::Moves;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -113,6 +116,8 @@ pub struct Streamer {
     moves: Moves,
     /// Where another process can read what peers may have learned.
     ledger: Option<Arc<Ledger>>,
+    /// Points of the connections that are watched; `None` while none can be.
+    marks: Option<Box<Marks>>,
     /// Where a retransmission that a full port stopped continues.
     resume: Option<Seq>,
     /// How many ACKs of a template were sent when a full port stopped it.
@@ -160,6 +165,7 @@ impl Streamer {
             templates: TemplateCache::new(),
             moves: Moves::default(),
             ledger: None,
+            marks: None,
             resume: None,
             acks_sent: 0,
             port_step: 0,
@@ -200,7 +206,7 @@ impl Streamer {
     /// # Errors
     /// [`PortError`] when the device is gone.
     pub fn poll_receive<P: FrameIo>(&mut self, now: Instant, port: &mut P, limit: usize) -> Result<usize, PortError> {
-        let room = self.event_room() / EVENTS_PER_FRAME;
+        let room = self.frame_room();
         if room == 0 {
             self.counters.intake_stopped += 1;
             return Ok(0);
@@ -225,6 +231,9 @@ impl Streamer {
         work += self.serve_active(now, port);
         work += self.send_outbox(port);
         port.flush()?;
+        if self.marks.is_some() {
+            self.mark_flushed();
+        }
         Ok(work)
     }
 
@@ -267,6 +276,11 @@ impl Streamer {
     /// Event entries that frames and new data may use.
     fn event_room(&mut self) -> usize {
         self.events.free().saturating_sub(self.event_reserve)
+    }
+
+    /// Frames whose events have room.
+    fn frame_room(&mut self) -> usize {
+        self.event_room() / EVENTS_PER_FRAME
     }
 
     /// Names the event that comes next.

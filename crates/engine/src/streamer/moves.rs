@@ -353,7 +353,7 @@ impl Streamer {
     /// Handles kept frames, as far as the event ring has space.
     #[cold]
     pub(super) fn take_replay(&mut self, now: Instant) -> usize {
-        let room = self.event_room() / crate::seam::event::EVENTS_PER_FRAME;
+        let room = self.frame_room();
         let mut taken = 0;
         while taken < room
             && let Some((frame, meta)) = self.moves.replay.pop_front()

@@ -348,6 +348,7 @@ impl Streamer {
             self.event(Event::Consumer { conn, wish: Wish::Abort });
         }
         self.reassembly = reassembly;
+        self.mark_decided(conn);
         self.publish_received();
     }
 
@@ -450,6 +451,7 @@ impl Streamer {
         if let Some((_, record)) = self.published(conn) {
             record.close();
         }
+        self.forget_marks(conn);
         let flow = &mut self.flows[conn.0];
         if flow.bits & (bits::ATTACHED | bits::FILLING) != 0 {
             flow.bits &= !(bits::ATTACHED | bits::FILLING);

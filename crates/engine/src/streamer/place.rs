@@ -8,6 +8,7 @@
 //! ```
 
 use super::context::{Flow, bits};
+use super::marks::mark_told;
 use super::{ConnId, Streamer};
 use crate::ranges::Outcome;
 use crate::region::{EngineRegion, Events};
@@ -134,6 +135,9 @@ impl Streamer {
         for conn in touched.drain(..) {
             let flow = &mut self.flows[conn.0];
             flow.bits &= !bits::TOUCHED;
+            if flow.has(bits::WATCHED) {
+                mark_told(&mut self.marks, conn, flow.rx.rcv_pos);
+            }
             if flow.has(bits::ATTACHED)
                 && let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer))
             {

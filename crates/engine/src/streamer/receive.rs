@@ -37,7 +37,11 @@ impl Streamer {
     pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
         self.counters.rx_frames += frames.len() as u64;
         self.counters.rx_bytes += frames.iter().map(|frame| frame.data.len() as u64).sum::<u64>();
+        let taken = self.stamp();
         let mut burst = self.aggregator.take(frames);
+        if let Some(marks) = &mut self.marks {
+            marks.parsed(taken);
+        }
         let ahead = self.table.len() >= PREFETCH_FROM;
         if ahead {
             self.look_ahead(&mut burst);
@@ -86,6 +90,9 @@ impl Streamer {
         } else {
             self.conn_of(packet)
         };
+        if self.marks.is_some() {
+            self.mark_found(conn, frame.meta.arrived);
+        }
         self.handle_packet(now, frame, packet, conn);
         let mut at = burst.next(unit.first);
         if at.is_some() {
@@ -99,6 +106,9 @@ impl Streamer {
         // Super-frames that follow each other are one event, as far as they agree.
         if frame.meta.gso_size == 0 {
             self.flush_run();
+        }
+        if self.marks.is_some() {
+            self.mark_placed(conn, packet);
         }
     }
 

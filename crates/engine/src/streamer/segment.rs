@@ -1,6 +1,7 @@
 //! One segment, or one super-frame, from the consumer's memory to the port.
 
 use super::context::{Cursor, Flow, bits};
+use super::marks::Outgoing;
 use crate::counters::StreamerCounters;
 use crate::frame_io::{Capabilities, FrameIo, PayloadPart, TxMeta};
 use crate::region::EngineRegion;
@@ -40,6 +41,8 @@ pub(super) struct Sender<'a> {
     pub capabilities: &'a Capabilities,
     pub counters: &'a mut StreamerCounters,
     pub ip_id: &'a mut u16,
+    /// Where the points of a watched connection go; not for what is sent again.
+    pub marks: Option<&'a mut Outgoing>,
 }
 
 impl Sender<'_> {
@@ -64,6 +67,9 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
+        if let Some(marks) = &mut self.marks {
+            marks.begin();
+        }
         // A single segment is copied for less than what a second piece costs.
         let sent = if self.capabilities.tx_gather && cut.len > u32::from(self.flow.tx.mss) {
             self.gather(port, template, cut, pos)
@@ -71,6 +77,9 @@ impl Sender<'_> {
             self.copy(port, template, cut, pos)
         };
         let Some(header_len) = sent else { return false };
+        if let Some(marks) = &mut self.marks {
+            marks.handed(pos, pos + u64::from(cut.len));
+        }
         let mss = u32::from(self.flow.tx.mss);
         self.counters.tx_frames += 1;
         self.counters.tx_bytes += header_len as u64 + u64::from(cut.len);
@@ -99,11 +108,20 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
+        if let Some(marks) = &mut self.marks {
+            marks.begin();
+        }
         let total = stamp.len() + len;
         let Some(frame) = port.slot(total) else { return false };
         let Some(head) = frame.first_chunk_mut() else { return false };
         stamp.lay(head);
+        if let Some(marks) = &mut self.marks {
+            marks.copying();
+        }
         let sum = self.copy_payload(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
+        if let Some(marks) = &mut self.marks {
+            marks.copied();
+        }
         *self.ip_id = self.ip_id.wrapping_add(1);
         if let Some(head) = frame.first_chunk_mut() {
             stamp.fill(head, seq, *self.ip_id, push, sum);
@@ -115,7 +133,13 @@ impl Sender<'_> {
             ipv6: stamp.is_v6(),
             follows: seq != self.flow.tx.snd_una,
         };
+        if let Some(marks) = &mut self.marks {
+            marks.built();
+        }
         port.commit(total, meta);
+        if let Some(marks) = &mut self.marks {
+            marks.handed(pos, pos + len as u64);
+        }
         self.counters.tx_frames += 1;
         self.counters.tx_bytes += total as u64;
         self.counters.tx_segments += 1;
@@ -158,8 +182,17 @@ impl Sender<'_> {
         let len = cut.len as usize;
         let slot = port.slot(header_len + len)?;
         let (header, payload) = slot.split_at_mut(header_len);
+        if let Some(marks) = &mut self.marks {
+            marks.copying();
+        }
         let sum = self.copy_payload(pos, &mut payload[..len]);
+        if let Some(marks) = &mut self.marks {
+            marks.copied();
+        }
         let meta = self.write_header(template, cut, sum, header);
+        if let Some(marks) = &mut self.marks {
+            marks.built();
+        }
         port.commit(header_len + len, meta);
         Some(header_len)
     }
@@ -222,6 +255,9 @@ impl Sender<'_> {
         let sum = if self.capabilities.tx_checksum { None } else { Some(self.sum_parts(pos, cut.len)) };
         let meta = self.write_header(template, cut, sum, &mut header);
         let header_len = usize::from(meta.header_len);
+        if let Some(marks) = &mut self.marks {
+            marks.built();
+        }
         port.gather(&header[..header_len], &parts[..count], meta).then_some(header_len)
     }
 

@@ -66,11 +66,12 @@ impl Streamer {
     /// The state for sending this connection's segments; `None` if it has no consumer.
     fn sender(&mut self, now: Instant, conn: ConnId) -> Option<Sender<'_>> {
         let ready = self.ready_template(conn);
-        let Streamer { flows, consumers, templates, capabilities, counters, ip_id, .. } = self;
+        let Streamer { flows, consumers, templates, capabilities, counters, ip_id, marks, .. } = self;
         let flow = &mut flows[conn.0];
         let region = &consumers.get(usize::from(flow.consumer))?.as_ref()?.region;
         let template = if ready { templates.template(conn) } else { None };
-        Some(Sender { now, flow, region, template, capabilities, counters, ip_id })
+        let marks = if flow.has(bits::WATCHED) { marks.as_mut().and_then(|marks| marks.turn(conn)) } else { None };
+        Some(Sender { now, flow, region, template, capabilities, counters, ip_id, marks })
     }
 
     fn serve<P: FrameIo>(&mut self, now: Instant, port: &mut P, conn: ConnId) -> Turn {
@@ -157,6 +158,8 @@ impl Streamer {
         end: Seq,
     ) -> (Seq, bool) {
         let Some(mut sender) = self.sender(now, conn) else { return (seq, false) };
+        // The points of a message are those of its first way.
+        sender.marks = None;
         let mut at = seq.latest(sender.flow.tx.snd_una);
         let window = end.since(at).max(0) as u32;
         let largest = sender.largest_payload().min(half(window, sender.flow.tx.mss));

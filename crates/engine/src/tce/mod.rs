@@ -8,6 +8,7 @@
 //! them, so an event is taken only while the order ring has room for as many.
 
 mod info;
+mod marks;
 mod moves;
 mod newborn;
 mod open;
@@ -35,6 +36,7 @@ use baton_wire::seq::Seq;
 use baton_wire::tcp::{Flags, SackBlocks};
 use core::ops::Range;
 pub use info::{TCP_INFO_BYTES, add_carried, tcp_info_bytes, tcp_info_of_closed};
+use marks::Marks;
 use moves::Arriving;
 use newborn::Newborn;
 use open::{Begin, Listeners};
@@ -121,6 +123,7 @@ pub struct Tce {
     /// End of the last poll that had work, on the driver's clock; idle until the next.
     last_tick: u64,
     counters: TceCounters,
+    marks: Option<Box<Marks>>,
 }
 
 /// The order ring, as a connection's command sink.
@@ -170,6 +173,7 @@ impl Tce {
             orders,
             last_tick: 0,
             counters: TceCounters::default(),
+            marks: None,
         }
     }
 
@@ -246,6 +250,7 @@ impl Tce {
                 self.tuple = tuple;
                 self.newborn.known_until(orders_done);
             }
+            Event::Mark { consumer, slot, placed } => self.mark_decided(consumer, slot, placed),
             Event::Transmitted { conn, sent } => {
                 self.with(now, conn, |tcb, cx, out| tcb.on_transmitted(cx, &sent, out))
             }

@@ -3,20 +3,28 @@
 
 use crate::ramp;
 use baton_consumer::consumer::{Conn, SocketEvent};
+use baton_engine::frame_io::FrameIo;
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
 use std::io::ErrorKind;
 
-struct Pair {
-    a: Host<MemoryPort>,
-    b: Host<MemoryPort>,
+pub struct Pair<P = MemoryPort> {
+    pub a: Host<P>,
+    pub b: Host<P>,
     now: u64,
 }
 
 impl Pair {
-    fn new(options: MemoryOptions) -> Pair {
+    pub fn new(options: MemoryOptions) -> Pair {
         let (a, b) = MemoryPort::pair(options);
+        Pair::over(a, b)
+    }
+}
+
+impl<P: FrameIo> Pair<P> {
+    /// Hosts on the two ends of a wire.
+    pub fn over(a: P, b: P) -> Pair<P> {
         let host = |address: &str, port| {
             let mut config = HostConfig::new(address.parse().unwrap());
             config.consumer.stream_buffer = 64 << 10;
@@ -26,16 +34,30 @@ impl Pair {
         Pair { a: host("10.0.0.1/24", a), b: host("10.0.0.2/24", b), now: 0 }
     }
 
-    fn step(&mut self) {
+    pub fn step(&mut self) {
+        self.poll_a();
+        self.poll_b();
+    }
+
+    /// Time passes, and `a` has its turn.
+    pub fn poll_a(&mut self) {
         self.now += 50_000;
         self.a.poll(Instant(self.now)).unwrap();
+    }
+
+    pub fn poll_b(&mut self) {
         self.b.poll(Instant(self.now)).unwrap();
     }
 
     /// Connects `a` to a listener of `b`.
-    fn connect(&mut self) -> (Conn, Conn) {
+    pub fn connect(&mut self) -> (Conn, Conn) {
         self.b.listen("10.0.0.2:7".parse().unwrap(), 16).unwrap();
         self.step();
+        self.open()
+    }
+
+    /// Connects `a` to the listener of `b` that is there.
+    pub fn open(&mut self) -> (Conn, Conn) {
         self.a.connect("10.0.0.2:7".parse().unwrap(), None).unwrap();
         let (mut client, mut server) = (None, None);
         for _ in 0..100 {

@@ -8,6 +8,7 @@ mod memory;
 mod qp;
 mod stack;
 mod strangers;
+mod watched;
 
 /// Returns the byte at a stream position: a ramp of prime period.
 fn ramp(position: u64) -> u8 {

@@ -1,0 +1,220 @@
+//! Points of time of connections that are watched (LA §2): where a message was when.
+//!
+//! ```text
+//!   receive   taken  parsed  [begun  found  placed]  told              -> ring `told` -> consumer
+//!             |parse------|  |lookup-|place---|tell-|
+//!                                             |decide-beside: the TCE, by Event::Mark
+//!   transmit  ring `sent` <- consumer:  entered  copied
+//!             |write----|send-queue--|segment (copy in it)|output-|send-device-|
+//!                       copied       turn                 built   handed       flushed
+//! ```
+//!
+//! The driver gives the clock. While it gives none, there are no marks, and a burst, a run and a frame
+//! cost a comparison each. A run is one message, however many segments it has. A message that waits
+//! behind others of its burst or turn waits in no layer.
+
+mod receive;
+mod transmit;
+
+use super::context::bits;
+use super::{ConnId, ConsumerId, Streamer};
+use baton_latency::{Clock, SLOTS, Slot, WatchMemory};
+use receive::Incoming;
+pub(super) use receive::mark_told;
+use std::collections::VecDeque;
+use std::sync::Arc;
+pub(super) use transmit::Outgoing;
+
+/// Messages of a connection that may be on their way through the Streamer. More are counted as missed.
+const UNDER_WAY: usize = 64;
+
+/// Why a connection is not watched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WatchError {
+    /// The consumer has no memory for it: see [`Streamer::watch`].
+    #[error("the consumer's connections are not watched")]
+    NoMemory,
+    /// The queue pair has no connection that is open.
+    #[error("the queue pair has no open connection")]
+    NoConnection,
+    /// Every slot has a connection.
+    #[error("{SLOTS} connections are watched already")]
+    Full,
+}
+
+/// Memory of a consumer, and which of its slots are free.
+struct Watching {
+    memory: Arc<WatchMemory>,
+    /// Connections that open are watched too.
+    all: bool,
+    /// Slots without a connection, the longest free first.
+    free: VecDeque<u16>,
+}
+
+/// Where the points of a watched connection go.
+#[derive(Clone)]
+pub(super) struct Target {
+    clock: Clock,
+    memory: Arc<WatchMemory>,
+    slot: u16,
+}
+
+struct Watched {
+    consumer: u16,
+    incoming: Incoming,
+    outgoing: Outgoing,
+}
+
+/// State of all watched connections.
+pub(super) struct Marks {
+    clock: Clock,
+    consumers: Vec<Option<Watching>>,
+    /// Watched connections, by [`ConnId`].
+    watched: Vec<Option<Box<Watched>>>,
+    /// Connections with messages that wait for the port's flush.
+    to_flush: Vec<ConnId>,
+    run: receive::RunMarks,
+}
+
+impl Target {
+    fn slot(&self) -> Option<&Slot> {
+        self.memory.slot(usize::from(self.slot))
+    }
+}
+
+impl Marks {
+    fn watched(&mut self, conn: ConnId) -> Option<&mut Watched> {
+        self.watched.get_mut(conn.0 as usize)?.as_deref_mut()
+    }
+
+    fn watching(&mut self, id: u16) -> Option<&mut Watching> {
+        self.consumers.get_mut(usize::from(id))?.as_mut()
+    }
+}
+
+impl Streamer {
+    /// Makes a consumer's connections ones that can be watched: their spans go to `memory`, by `clock`.
+    /// Another memory takes the place of the one before.
+    pub fn watch(&mut self, id: ConsumerId, memory: Arc<WatchMemory>, clock: Clock) {
+        self.unwatch(id);
+        let marks = self.marks.get_or_insert_with(|| {
+            Box::new(Marks {
+                clock,
+                consumers: Vec::new(),
+                watched: Vec::new(),
+                to_flush: Vec::new(),
+                run: receive::RunMarks::default(),
+            })
+        });
+        marks.clock = clock;
+        let at = usize::from(id.0);
+        if marks.consumers.len() <= at {
+            marks.consumers.resize_with(at + 1, || None);
+        }
+        marks.consumers[at] = Some(Watching { memory, all: false, free: (0..SLOTS as u16).collect() });
+    }
+
+    /// Ends [`Streamer::watch`]. Without any watched consumer nothing is stamped.
+    pub fn unwatch(&mut self, id: ConsumerId) {
+        let Some(marks) = &self.marks else { return };
+        let of_it = |watched: &Option<Box<Watched>>| watched.as_ref().is_some_and(|watched| watched.consumer == id.0);
+        let conns: Vec<ConnId> =
+            (0..).map(ConnId).zip(&marks.watched).filter(|(_, watched)| of_it(watched)).map(|(conn, _)| conn).collect();
+        conns.into_iter().for_each(|conn| self.forget_marks(conn));
+        if let Some(marks) = &mut self.marks {
+            if let Some(place) = marks.consumers.get_mut(usize::from(id.0)) {
+                *place = None;
+            }
+            if marks.consumers.iter().all(Option::is_none) {
+                self.marks = None;
+            }
+        }
+    }
+
+    /// Watches the connection of a queue pair from now on, with spans of its own.
+    ///
+    /// # Errors
+    /// [`WatchError`] says why it is not watched.
+    pub fn watch_connection(&mut self, id: ConsumerId, qp: u32) -> Result<(), WatchError> {
+        let conn = self.connection(id, qp).ok_or(WatchError::NoConnection)?;
+        if !self.flows[conn.0].has(bits::ATTACHED) {
+            return Err(WatchError::NoConnection);
+        }
+        self.watch_flow(conn, true)
+    }
+
+    /// Watches every connection of a consumer that is open or opens from now on, as long as there are slots:
+    /// all together.
+    ///
+    /// # Errors
+    /// [`WatchError::NoMemory`]; [`WatchError::Full`] if some of those that are open are not watched.
+    pub fn watch_all(&mut self, id: ConsumerId) -> Result<(), WatchError> {
+        let watching = self.marks.as_mut().and_then(|marks| marks.watching(id.0)).ok_or(WatchError::NoMemory)?;
+        watching.all = true;
+        for qp in 0..self.queue_pairs(id) {
+            if let Some(conn) = self.connection(id, qp).filter(|conn| self.flows[conn.0].has(bits::ATTACHED)) {
+                self.watch_flow(conn, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Watches the connection of a queue pair no more.
+    pub fn unwatch_connection(&mut self, id: ConsumerId, qp: u32) {
+        if let Some(conn) = self.connection(id, qp) {
+            self.forget_marks(conn);
+        }
+    }
+
+    /// A connection has its queue pair now.
+    #[cold]
+    pub(super) fn mark_opened(&mut self, conn: ConnId) {
+        let id = self.flows[conn.0].consumer;
+        let all = self.marks.as_mut().and_then(|marks| marks.watching(id)).is_some_and(|watching| watching.all);
+        if all && self.flows[conn.0].has(bits::ATTACHED) {
+            // With all slots taken it goes unwatched.
+            let _ = self.watch_flow(conn, false);
+        }
+    }
+
+    fn watch_flow(&mut self, conn: ConnId, alone: bool) -> Result<(), WatchError> {
+        let flow = &mut self.flows[conn.0];
+        let marks = self.marks.as_mut().ok_or(WatchError::NoMemory)?;
+        if flow.has(bits::WATCHED) {
+            let slot = marks.watched(conn).and_then(|watched| watched.outgoing.target().slot());
+            slot.filter(|_| alone).into_iter().for_each(Slot::single_out);
+            return Ok(());
+        }
+        let (clock, id) = (marks.clock, flow.consumer);
+        let watching = marks.watching(id).ok_or(WatchError::NoMemory)?;
+        let slot = watching.free.pop_front().ok_or(WatchError::Full)?;
+        let target = Target { clock, memory: watching.memory.clone(), slot };
+        let tuple = &flow.rx.tuple;
+        let end = |address: baton_wire::addr::Addr, port| std::net::SocketAddr::new(address.ip(), port);
+        let ends = (end(tuple.local, tuple.local_port), end(tuple.remote, tuple.remote_port));
+        target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1, alone);
+        let watched =
+            Watched { consumer: id, incoming: Incoming::new(target.clone()), outgoing: Outgoing::new(target) };
+        let at = conn.0 as usize;
+        if marks.watched.len() <= at {
+            marks.watched.resize_with(at + 1, || None);
+        }
+        marks.watched[at] = Some(Box::new(watched));
+        flow.bits |= bits::WATCHED;
+        Ok(())
+    }
+
+    /// A connection ends or leaves: if it was watched, its slot is free for another.
+    pub(super) fn forget_marks(&mut self, conn: ConnId) {
+        let Some(flow) = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::WATCHED)) else { return };
+        flow.bits &= !bits::WATCHED;
+        let Some(marks) = &mut self.marks else { return };
+        let Some(watched) = marks.watched.get_mut(conn.0 as usize).and_then(Option::take) else { return };
+        let slot = watched.outgoing.target().slot;
+        if let Some(watching) = marks.watching(watched.consumer) {
+            watching.memory.take_back(usize::from(slot));
+            watching.free.push_back(slot);
+        }
+    }
+}

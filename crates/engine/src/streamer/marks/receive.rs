@@ -1,0 +1,209 @@
+//! Points of messages on their way in.
+
+use super::super::context::bits;
+use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
+use crate::seam::event::Event;
+use baton_latency::{Layer, Side, Stamps};
+use baton_wire::packet::Packet;
+
+/// The points of the burst and run at hand.
+#[derive(Default)]
+pub(super) struct RunMarks {
+    /// When the run's first frame arrived, as the port says it.
+    arrived: u32,
+    taken: u64,
+    parsed: u64,
+    /// The run's turn came.
+    begun: u64,
+    /// Its connection was found; 0 if that is not watched.
+    found: u64,
+    /// How much the connection had when it was found.
+    received: u64,
+    parked: u32,
+    out_of_order: u64,
+}
+
+/// A message that the consumer was not told of yet.
+struct Message {
+    /// Stream position just past its last byte.
+    end: u64,
+    /// Time that it waited in the device; `None` if the port does not know.
+    waited: Option<u64>,
+    taken: u64,
+    parse: u64,
+    lookup: u64,
+    place: u64,
+    /// It lies in the reassembly area, and the TCE has not decided.
+    parked: bool,
+    /// Time until the TCE had decided; 0 if the message did not wait for that.
+    decide: u64,
+    /// The last point.
+    last: u64,
+}
+
+/// Messages of a watched connection that its consumer was not told of.
+pub(super) struct Incoming {
+    target: Target,
+    messages: Vec<Message>,
+}
+
+impl Incoming {
+    pub(super) fn new(target: Target) -> Incoming {
+        Incoming { target, messages: Vec::new() }
+    }
+
+    fn add(&mut self, message: Message) {
+        if self.messages.len() < UNDER_WAY {
+            self.messages.push(message);
+        } else {
+            self.target.memory.miss(Side::Engine);
+        }
+    }
+
+    /// The parked messages before `received` are in place now.
+    fn decided(&mut self, received: u64) {
+        let now = (self.target.clock)();
+        for message in self.messages.iter_mut().filter(|message| message.parked && message.end <= received) {
+            message.parked = false;
+            message.decide = now.saturating_sub(message.last);
+            message.last = now;
+        }
+    }
+
+    /// The consumer is told of the bytes before `received`.
+    fn told(&mut self, received: u64) {
+        let Incoming { target, messages } = self;
+        let Some(slot) = target.slot() else { return };
+        let now = (target.clock)();
+        // They are few, and most often one. The consumer takes them in the order of the stream.
+        messages.sort_by_key(|message| message.end);
+        let done = messages.partition_point(|message| message.end <= received);
+        for message in messages.drain(..done) {
+            let first = message.taken.saturating_sub(message.waited.unwrap_or(0));
+            if !slot.told.put(&Stamps { end: message.end, first, last: now }) {
+                target.memory.miss(Side::Engine);
+                continue;
+            }
+            let record = |layer, ns| target.memory.record(slot, layer, ns);
+            if let Some(waited) = message.waited {
+                record(Layer::ReceiveDevice, waited);
+            }
+            record(Layer::Parse, message.parse);
+            record(Layer::Lookup, message.lookup);
+            record(Layer::Place, message.place);
+            if message.decide > 0 {
+                record(Layer::Decide, message.decide);
+            }
+            record(Layer::Tell, now.saturating_sub(message.last));
+            record(Layer::Stack, now.saturating_sub(first));
+        }
+    }
+}
+
+impl Marks {
+    /// A burst that was taken at `taken` is parsed and coalesced.
+    pub(in super::super) fn parsed(&mut self, taken: u64) {
+        let now = (self.clock)();
+        self.run = RunMarks { taken, parsed: now, begun: now, ..RunMarks::default() };
+    }
+}
+
+impl Streamer {
+    /// The time, while anything is watched; else 0.
+    #[inline]
+    pub(in super::super) fn stamp(&self) -> u64 {
+        self.marks.as_ref().map_or(0, |marks| (marks.clock)())
+    }
+
+    /// The connection of a run was found, or there is none. `arrived`: when its first frame did, as the port
+    /// says it.
+    #[cold]
+    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u32) {
+        let Some(marks) = &mut self.marks else { return };
+        let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| flow.has(bits::WATCHED));
+        marks.run.found = 0;
+        if let Some(flow) = flow {
+            marks.run.found = (marks.clock)();
+            marks.run.arrived = arrived;
+            (marks.run.received, marks.run.parked) = (flow.rx.rcv_pos, flow.rx.parked_bytes);
+            marks.run.out_of_order = self.counters.rx_out_of_order;
+        }
+    }
+
+    /// A run was validated, and its payload placed or parked. `packet`: its first segment.
+    #[cold]
+    pub(in super::super) fn mark_placed(&mut self, conn: Option<ConnId>, packet: &Packet) {
+        let Some(marks) = &mut self.marks else { return };
+        let now = (marks.clock)();
+        let begun = std::mem::replace(&mut marks.run.begun, now);
+        let run = &marks.run;
+        let (Some(conn), 1..) = (conn, run.found) else { return };
+        let Some(flow) = self.flows.get(conn.0) else { return };
+        let in_order = flow.rx.rcv_pos > run.received;
+        let parked = !in_order && flow.rx.parked_bytes > run.parked;
+        if !in_order && !parked && self.counters.rx_out_of_order == run.out_of_order {
+            // An acknowledgment alone, a duplicate, or nothing that counts.
+            return;
+        }
+        let ahead = (packet.seq + packet.payload_len).since(flow.rx.rcv_nxt).max(0) as u64;
+        let message = Message {
+            end: if in_order { flow.rx.rcv_pos } else { flow.rx.rcv_pos + ahead },
+            waited: (run.arrived > 0).then(|| waited(run.arrived, run.taken)),
+            taken: run.taken,
+            parse: run.parsed.saturating_sub(run.taken),
+            lookup: run.found.saturating_sub(begun),
+            place: now.saturating_sub(run.found),
+            parked,
+            decide: 0,
+            last: now,
+        };
+        let Some(watched) = marks.watched(conn) else { return };
+        let (consumer, slot) = (watched.consumer, watched.incoming.target.slot);
+        watched.incoming.add(message);
+        if !parked {
+            self.event(Event::Mark { consumer, slot, placed: now });
+        }
+    }
+
+    /// Parked payload of a connection was placed by order of the TCE.
+    pub(in super::super) fn mark_decided(&mut self, conn: ConnId) {
+        let flow = &self.flows[conn.0];
+        if !flow.has(bits::WATCHED) {
+            return;
+        }
+        let received = flow.rx.rcv_pos;
+        if let Some(watched) = self.marks.as_mut().and_then(|marks| marks.watched(conn)) {
+            watched.incoming.decided(received);
+        }
+    }
+}
+
+/// The consumer of a watched connection is about to be told that bytes came, up to `received`.
+#[cold]
+pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, received: u64) {
+    if let Some(watched) = marks.as_mut().and_then(|marks| marks.watched(conn)) {
+        watched.incoming.told(received);
+    }
+}
+
+/// The time from when a frame arrived, of which only the low half is known, until it was taken: up to 2 s. The
+/// clocks of two threads may be apart by a little, and a frame was never taken before it came.
+fn waited(arrived: u32, taken: u64) -> u64 {
+    let ns = (taken as u32).wrapping_sub(arrived);
+    if ns < 1 << 31 { ns.into() } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::waited;
+
+    #[test]
+    fn the_low_half_of_the_time_says_how_long_a_frame_waited() {
+        for taken in [5_000_000_000, 1 << 32, (1 << 32) + 5, 77_777_777_777u64] {
+            for ns in [0, 1, 1000, 2_000_000_000] {
+                assert_eq!(waited((taken - ns) as u32, taken), ns);
+            }
+            assert_eq!(waited((taken + 20) as u32, taken), 0);
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Points of messages on their way out.
+
+use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
+use baton_latency::{Layer, Side, Stamps};
+
+/// A write of the consumer of which bytes are left to send.
+struct Message {
+    points: Stamps,
+    /// Time in which it waited for its turns.
+    queue: u64,
+    segment: u64,
+    copy: u64,
+    output: u64,
+    /// The last point.
+    last: u64,
+    /// The beginning of the turn that it was last part of.
+    turn: u64,
+}
+
+/// The points of the frame at hand.
+#[derive(Default)]
+struct Frame {
+    begun: u64,
+    copying: u64,
+    copied: u64,
+    built: u64,
+}
+
+/// Messages of a watched connection that are on their way out.
+pub(in super::super) struct Outgoing {
+    target: Target,
+    /// When the turn began.
+    turn: u64,
+    frame: Frame,
+    message: Option<Message>,
+    /// Messages that the port has and did not flush yet.
+    handed: Vec<Message>,
+}
+
+impl Outgoing {
+    pub(super) fn new(target: Target) -> Outgoing {
+        Outgoing { target, turn: 0, frame: Frame::default(), message: None, handed: Vec::new() }
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn now(&self) -> u64 {
+        (self.target.clock)()
+    }
+
+    /// A frame is about to be built.
+    #[cold]
+    pub(in super::super) fn begin(&mut self) {
+        let now = self.now();
+        self.frame = Frame { begun: now, copying: now, copied: now, built: now };
+    }
+
+    /// Its payload is about to be copied.
+    #[cold]
+    pub(in super::super) fn copying(&mut self) {
+        self.frame.copying = self.now();
+    }
+
+    /// Its payload is copied, and summed where the port does not.
+    #[cold]
+    pub(in super::super) fn copied(&mut self) {
+        self.frame.copied = self.now();
+    }
+
+    /// It is about to be handed to the port.
+    #[cold]
+    pub(in super::super) fn built(&mut self) {
+        self.frame.built = self.now();
+    }
+
+    /// The port has it, with the stream bytes `[from, to)`.
+    #[cold]
+    pub(in super::super) fn handed(&mut self, from: u64, to: u64) {
+        let now = self.now();
+        let frame = std::mem::take(&mut self.frame);
+        loop {
+            let Some(mut message) = self.message.take().or_else(|| self.next_message()) else { return };
+            let end = message.points.end;
+            if end <= from {
+                // Its bytes went by order of the TCE, or before the connection was watched.
+                self.target.memory.miss(Side::Engine);
+                continue;
+            }
+            if message.turn != self.turn {
+                message.turn = self.turn;
+                message.queue += self.turn.saturating_sub(message.last);
+            }
+            message.segment += frame.built.saturating_sub(frame.begun);
+            message.copy += frame.copied.saturating_sub(frame.copying);
+            message.output += now.saturating_sub(frame.built);
+            message.last = now;
+            if end > to {
+                self.message = Some(message);
+                return;
+            }
+            if self.handed.len() < UNDER_WAY {
+                self.handed.push(message);
+            } else {
+                self.target.memory.miss(Side::Engine);
+            }
+            if end == to {
+                return;
+            }
+        }
+    }
+
+    fn next_message(&self) -> Option<Message> {
+        let points = self.target.slot()?.sent.take()?;
+        Some(Message { points, queue: 0, segment: 0, copy: 0, output: 0, last: points.last, turn: 0 })
+    }
+
+    /// The port was flushed at `now`: the messages are on their way.
+    fn flushed(&mut self, now: u64) {
+        let Some(slot) = self.target.slot() else { return };
+        let memory = &self.target.memory;
+        for message in self.handed.drain(..) {
+            let Stamps { first, last, .. } = message.points;
+            memory.record(slot, Layer::Write, last.saturating_sub(first));
+            memory.record(slot, Layer::SendQueue, message.queue);
+            memory.record(slot, Layer::Segment, message.segment);
+            memory.record(slot, Layer::SegmentCopy, message.copy);
+            memory.record(slot, Layer::Output, message.output);
+            memory.record(slot, Layer::SendDevice, now.saturating_sub(message.last));
+            memory.record(slot, Layer::Transmit, now.saturating_sub(first));
+        }
+    }
+}
+
+impl Marks {
+    /// The marks of a connection whose turn to send begins.
+    #[cold]
+    pub(in super::super) fn turn(&mut self, conn: ConnId) -> Option<&mut Outgoing> {
+        self.to_flush.push(conn);
+        let outgoing = &mut self.watched(conn)?.outgoing;
+        outgoing.turn = outgoing.now();
+        Some(outgoing)
+    }
+}
+
+impl Streamer {
+    /// The port was flushed.
+    #[cold]
+    pub(in super::super) fn mark_flushed(&mut self) {
+        let Some(marks) = &mut self.marks else { return };
+        if marks.to_flush.is_empty() {
+            return;
+        }
+        let now = (marks.clock)();
+        let mut conns = std::mem::take(&mut marks.to_flush);
+        for conn in conns.drain(..) {
+            if let Some(watched) = marks.watched(conn) {
+                watched.outgoing.flushed(now);
+            }
+        }
+        marks.to_flush = conns;
+    }
+}
