@@ -21,7 +21,7 @@ mod layer;
 mod spans;
 mod table;
 
-pub use histogram::{BUCKETS, Counts, Histogram, bucket, largest};
+pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use spans::Spans;
 pub use table::{QUANTILES, Row, Table};

@@ -58,6 +58,7 @@ use baton_port::xdp::driver_features;
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link, steered};
 
 pub use arrive::Arrivals;
+pub(crate) use error::os_error;
 pub use error::SteerError;
 pub use findings::findings;
 pub use gap::Gaps;
