@@ -3,15 +3,15 @@
  * Where the kernel lets programs see its functions:
  *
  *   transmit  tcp_sendmsg -> tcp_push -> __tcp_transmit_skb -> ip_queue_xmit -> net_dev_start_xmit
- *   receive   skb->tstamp -> netif_receive_skb -> tcp_v4_rcv -> tcp_filter -> tcp_queue_rcv
- *             -> tcp_data_ready -> its return -> sk_wait_data's return or tcp_recvmsg -> its return
+ *   receive   netif_rx, napi_gro_receive_entry -> netif_receive_skb -> tcp_v4_rcv
+ *             -> sk_filter_trim_cap -> tcp_queue_rcv -> tcp_data_ready -> its return -> sk_wait_data's return or tcp_recvmsg -> its return
  *
  * Elsewhere by tracepoints alone, which are fewer (programs with `_tp` in their name):
  *
  *   transmit  tcp_sendmsg_locked -> sock_send_length, if the call returns first -> net_dev_queue
  *             -> net_dev_start_xmit
- *   receive   skb->tstamp -> netif_receive_skb -> tcp_probe -> sk_data_ready -> skb_copy_datagram_iovec
- *             -> sock_recv_length
+ *   receive   netif_rx, napi_gro_receive_entry -> netif_receive_skb -> tcp_probe -> sk_data_ready
+ *             -> skb_copy_datagram_iovec -> sock_recv_length
  *
  * A time between two points that has several layers counts as the first of them.
  *
@@ -27,8 +27,8 @@
 #define LONGEST ((1ull << 36) - 1)
 /* A segment that has not reached a device after this time was lost on the way, or was cut in software. */
 #define GIVE_UP_NS 1000000000ull
-/* An arrival stamp that is older than this many nanoseconds is no arrival stamp. */
-#define OLDEST_STAMP_NS 1000000000ull
+/* A frame's points that are older are those of another in the same memory. */
+#define OLDEST_NS 1000000000ull
 #define NO_SLOT 0xffffffff
 /* The most sockets that are remembered without being watched. */
 #define LEFT_OUT_MAX 65536
@@ -167,7 +167,6 @@ struct sk_buff___latency {
 	u32 len;
 	u8 *head, *data;
 	u16 transport_header; /* relative to head */
-	u64 tstamp; /* CLOCK_REALTIME, 0 if there is none, or when to send it by another clock */
 	char cb[48];
 } __attribute__((preserve_access_index));
 
@@ -226,49 +225,50 @@ struct {
 	__type(value, u32);
 } FREE SEC(".maps");
 
-/* 0: sockets for which there was no slot. 1: CLOCK_REALTIME minus CLOCK_MONOTONIC, in nanoseconds. */
+/* The number of sockets for which there was no slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
-} NUMBERS SEC(".maps");
+} LEFT_OUT SEC(".maps");
 
-/* Frames on their way to a socket that is not known yet. Two that fall together lose the older's points. */
-#define ARRIVALS 64
+/* Frames on their way to a socket that is not known yet, from whatever processor. Of two that fall together
+ * the older's points are lost. */
+#define ARRIVALS 1024
 struct arrival {
 	u64 skb;
+	u64 arrived;
 	u64 taken;
 	u64 parsed;
 };
 
-struct arrivals {
-	u64 skb; /* an address that was stored here is a number, with which programs may reckon */
-	struct arrival of[ARRIVALS];
-};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, ARRIVALS);
+	__type(key, u32);
+	__type(value, struct arrival);
+} ON_THE_WAY SEC(".maps");
 
+/* Where an address is stored and read again: a number, with which programs may reckon. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct arrivals);
-} ON_THE_WAY SEC(".maps");
-
-INLINE u64 *number(u32 which)
-{
-	return bpf_map_lookup_elem(&NUMBERS, &which);
-}
+	__type(value, u64);
+} ADDRESS SEC(".maps");
 
 INLINE struct arrival *arrival_of(u64 skb)
 {
-	u32 zero = 0;
-	struct arrivals *all = bpf_map_lookup_elem(&ON_THE_WAY, &zero);
+	u32 key = 0;
+	volatile u64 *address = bpf_map_lookup_elem(&ADDRESS, &key);
 
-	if (!all)
+	if (!address)
 		return 0;
-	*(volatile u64 *)&all->skb = skb;
-	u64 address = *(volatile u64 *)&all->skb;
-	return &all->of[(address >> 8 ^ address >> 14) & (ARRIVALS - 1)];
+	*address = skb;
+	skb = *address;
+	key = (skb >> 8 ^ skb >> 18) & (ARRIVALS - 1);
+	return bpf_map_lookup_elem(&ON_THE_WAY, &key);
 }
 
 /* `latency::bucket`. */
@@ -393,7 +393,8 @@ INLINE struct watched *watch(struct sock *sk)
 		return it->slot != NO_SLOT ? it : 0;
 	if (sk->sk_protocol != IPPROTO_TCP || !wanted(sk))
 		return 0;
-	u64 *left_out = number(0);
+	u32 zero = 0;
+	u64 *left_out = bpf_map_lookup_elem(&LEFT_OUT, &zero);
 	if (!left_out)
 		return 0;
 	if (bpf_map_pop_elem(&FREE, &slot)) {
@@ -461,7 +462,10 @@ int t_call(u64 *ctx)
 {
 	struct watched *it = watch((struct sock *)ctx[0]);
 
-	return it ? call(it, 0, 0) : 0;
+	if (!it)
+		return 0;
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock((struct sock *)ctx[0]);
+	return tcp ? call(it, tcp->write_seq, ctx[2]) : 0;
 }
 
 /* The call to send has the lock. It comes here again for each buffer that it fills. */
@@ -550,13 +554,16 @@ int t_copied(u64 *ctx)
 	return 0;
 }
 
-/* A segment is taken up. That with the message's last byte counts. */
+/* A segment is taken up. That with the message's last byte counts. Without `tcp_push`, which a compiler may
+ * have inlined, the message is not seen to be copied. */
 SEC("fentry/__tcp_transmit_skb")
 int t_taken_up(u64 *ctx)
 {
 	struct watched *it = watched((struct sock *)ctx[0]);
 
-	if (!it || it->sent.stage != COPIED || !reached(end_of((struct sk_buff___latency *)ctx[1]), it->sent.end))
+	if (!it || (it->sent.stage != COPIED && it->sent.stage != CALLED))
+		return 0;
+	if (!reached(end_of((struct sk_buff___latency *)ctx[1]), it->sent.end))
 		return 0;
 	it->sent_at[T_TAKEN_UP] = bpf_ktime_get_ns();
 	it->sent.stage = TAKEN_UP;
@@ -605,7 +612,7 @@ int t_device(u64 *ctx)
 	if (spans) {
 		u64 *at = it->sent_at;
 
-		record(&spans->layers[WRITE], at[T_CALL], or(at[T_COPIED], at[T_BUILT]));
+		record(&spans->layers[WRITE], at[T_CALL], or(at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT])));
 		record(&spans->layers[SEND_QUEUE], at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT]));
 		record(&spans->layers[SEGMENT], at[T_TAKEN_UP], at[T_BUILT]);
 		record(&spans->layers[OUTPUT], at[T_BUILT], now);
@@ -615,7 +622,33 @@ int t_device(u64 *ctx)
 	return 0;
 }
 
-/* The stack takes a frame from the device, or from a processor's backlog. */
+/* A driver hands a frame to the stack. */
+INLINE int arrived(u64 *ctx)
+{
+	struct arrival *arrival = arrival_of(ctx[0]);
+
+	if (!arrival)
+		return 0;
+	arrival->skb = ctx[0];
+	arrival->arrived = bpf_ktime_get_ns();
+	arrival->taken = 0;
+	arrival->parsed = 0;
+	return 0;
+}
+
+SEC("tp_btf/netif_rx")
+int r_arrived(u64 *ctx)
+{
+	return arrived(ctx);
+}
+
+SEC("tp_btf/napi_gro_receive_entry")
+int r_arrived_napi(u64 *ctx)
+{
+	return arrived(ctx);
+}
+
+/* The stack takes the frame up, from a processor's backlog or joined with others. */
 SEC("tp_btf/netif_receive_skb")
 int r_taken(u64 *ctx)
 {
@@ -623,8 +656,12 @@ int r_taken(u64 *ctx)
 
 	if (!arrival)
 		return 0;
-	arrival->skb = ctx[0];
-	arrival->taken = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns();
+	if (arrival->skb != ctx[0] || now - arrival->arrived > OLDEST_NS) {
+		arrival->skb = ctx[0];
+		arrival->arrived = 0;
+	}
+	arrival->taken = now;
 	arrival->parsed = 0;
 	return 0;
 }
@@ -650,25 +687,10 @@ int r_parsed_v6(u64 *ctx)
 	return parsed(ctx);
 }
 
-/* The frame's arrival by CLOCK_MONOTONIC; 0 if nobody stamped it. */
-INLINE u64 arrived(struct sk_buff___latency *skb, u64 before)
-{
-	u64 stamp = skb->tstamp;
-	u64 *offset = number(1);
-
-	if (!stamp || !offset)
-		return 0;
-	stamp -= *offset;
-	/* The clocks are compared from outside, to a few hundred nanoseconds. */
-	if (stamp > before)
-		return stamp - before < 10000 ? before : 0;
-	return before - stamp < OLDEST_STAMP_NS ? stamp : 0;
-}
-
 /* Follows a segment whose socket is found, unless another is followed. */
-INLINE int found(struct watched *it, struct sock *sk, struct sk_buff___latency *skb, u64 address)
+INLINE int found(struct watched *it, struct sock *sk, u64 skb)
 {
-	u64 now = bpf_ktime_get_ns(), taken = 0, parsed = 0;
+	u64 now = bpf_ktime_get_ns();
 
 	if (it->got.stage == TOLD) {
 		struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
@@ -678,28 +700,25 @@ INLINE int found(struct watched *it, struct sock *sk, struct sk_buff___latency *
 			return 0;
 		count(it, 1, 1);
 	}
-	struct arrival *arrival = arrival_of(address);
-	if (arrival && arrival->skb == address) {
-		taken = arrival->taken;
-		parsed = arrival->parsed;
+	struct arrival *arrival = arrival_of(skb);
+	if (arrival && arrival->skb == skb && now - arrival->taken < OLDEST_NS) {
+		it->got_at[R_ARRIVED] = arrival->arrived;
+		it->got_at[R_TAKEN] = arrival->taken;
+		it->got_at[R_PARSED] = arrival->parsed;
+		arrival->skb = 0;
+	} else {
+		it->got_at[R_ARRIVED] = it->got_at[R_TAKEN] = it->got_at[R_PARSED] = 0;
 	}
-	u64 came = arrived(skb, taken ? taken : now);
-	/* The points are those of an older frame in the same memory, seen by this processor. */
-	if (taken < came || now - taken > OLDEST_STAMP_NS)
-		taken = parsed = 0;
-	it->got_at[R_ARRIVED] = came;
-	it->got_at[R_TAKEN] = taken;
-	it->got_at[R_PARSED] = parsed;
 	it->got_at[R_FOUND] = now;
 	it->got_at[R_PLACED] = 0;
 	it->got_at[R_DECIDED] = 0;
 	it->got_at[R_RUNS] = 0;
-	it->got.skb = address;
+	it->got.skb = skb;
 	return 1;
 }
 
-/* The segment's socket is found. Whether it has data is seen later. */
-SEC("fentry/tcp_filter")
+/* The segment's socket is found, and its filter is asked. Whether it has data is seen later. */
+SEC("fentry/sk_filter_trim_cap")
 int r_found(u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
@@ -707,7 +726,7 @@ int r_found(u64 *ctx)
 
 	if (!it || (it->got.stage != IDLE && it->got.stage != FOUND && it->got.stage != TOLD))
 		return 0;
-	if (found(it, sk, (struct sk_buff___latency *)ctx[1], ctx[1]))
+	if (found(it, sk, ctx[1]))
 		it->got.stage = FOUND;
 	return 0;
 }
@@ -728,7 +747,7 @@ int r_found_tp(u64 *ctx)
 		return 0;
 	if (it->got.stage != IDLE && it->got.stage != PLACED && it->got.stage != TOLD)
 		return 0;
-	if (!found(it, sk, skb, ctx[1])) {
+	if (!found(it, sk, ctx[1])) {
 		count(it, 1, 0);
 		return 0;
 	}

@@ -5,7 +5,6 @@ use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, MapError, Queue};
 use baton_latency::{LAYERS, Table, WORDS};
 use baton_wire::addr::{Addr, Tuple};
-use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// `struct spans`.
 type Spans = [[u64; WORDS]; LAYERS];
@@ -15,9 +14,6 @@ type Connection = [u64; 11];
 /// The states of a slot.
 const FREE: u32 = 0;
 const CLOSED: u32 = 2;
-/// The places in `NUMBERS`.
-const LEFT_OUT: u32 = 0;
-const CLOCK: u32 = 1;
 
 /// What was not followed on a way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -53,9 +49,8 @@ pub(super) struct Maps {
     spans: Array<MapData, Spans>,
     connections: Array<MapData, Connection>,
     free: Queue<MapData, u32>,
-    numbers: Array<MapData, u64>,
+    left_out: Array<MapData, u64>,
     slots: u32,
-    offset_ns: u64,
 }
 
 impl Maps {
@@ -65,42 +60,19 @@ impl Maps {
     /// Errors from the kernel.
     pub fn open(programs: &mut Ebpf, slots: u32) -> Result<Maps, LatencyError> {
         let mut take = |name: &str| programs.take_map(name).expect("latency.c has a map of that name");
-        let [spans, connections, free, numbers]: [Map; 4] =
-            ["SPANS", "CONNECTIONS", "FREE", "NUMBERS"].map(&mut take);
+        let [spans, connections, free, left_out]: [Map; 4] =
+            ["SPANS", "CONNECTIONS", "FREE", "LEFT_OUT"].map(&mut take);
         let mut maps = Maps {
             spans: Array::try_from(spans).map_err(of)?,
             connections: Array::try_from(connections).map_err(of)?,
             free: Queue::try_from(free).map_err(of)?,
-            numbers: Array::try_from(numbers).map_err(of)?,
+            left_out: Array::try_from(left_out).map_err(of)?,
             slots,
-            offset_ns: 0,
         };
         for slot in 0..slots {
             maps.free.push(slot, 0).map_err(of)?;
         }
         Ok(maps)
-    }
-
-    /// Tells the programs how far the clock of arrival stamps is ahead of theirs.
-    ///
-    /// # Errors
-    /// Errors from the kernel.
-    pub fn set_clock(&mut self) -> Result<(), LatencyError> {
-        // Of several readings, that counts during which the least time passed.
-        let reading = || {
-            let before = nanoseconds(clock_gettime(ClockId::Monotonic));
-            let real = nanoseconds(clock_gettime(ClockId::Realtime));
-            let after = nanoseconds(clock_gettime(ClockId::Monotonic));
-            (after - before, real.wrapping_sub(before + (after - before) / 2))
-        };
-        let best = (0..8).map(|_| reading()).min_by_key(|(length, _)| *length).map_or(0, |(_, offset)| offset);
-        /// Two measurements of the same offset differ by less.
-        const SAME_NS: u64 = 1000;
-        if best.abs_diff(self.offset_ns) > SAME_NS {
-            self.numbers.set(CLOCK, best, 0).map_err(of)?;
-            self.offset_ns = best;
-        }
-        Ok(())
     }
 
     /// The connections of all slots that are in use.
@@ -134,16 +106,12 @@ impl Maps {
     /// # Errors
     /// Errors from the kernel.
     pub fn left_out(&self) -> Result<u64, LatencyError> {
-        self.numbers.get(&LEFT_OUT, 0).map_err(of)
+        self.left_out.get(&0, 0).map_err(of)
     }
 }
 
 fn of(error: MapError) -> LatencyError {
     LatencyError::of("reading what the programs measured", &error)
-}
-
-fn nanoseconds(time: Timespec) -> u64 {
-    (time.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(time.tv_nsec as u64)
 }
 
 /// The connection of a slot, without its times; `None` if the slot is free.

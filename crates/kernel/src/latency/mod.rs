@@ -11,9 +11,6 @@
 //!
 //! A connection takes a slot with its first call to send or to receive. Slots are bounded; the connections
 //! beyond are counted. When a connection closes, the next reading keeps what it had and frees its slot.
-//!
-//! Frames carry the kernel's stamp of their arrival only while some socket asks for stamps, so a watch keeps
-//! such a socket open.
 
 mod error;
 mod maps;
@@ -28,9 +25,7 @@ pub use wanted::Wanted;
 use aya::{Btf, Ebpf};
 use baton_latency::Table;
 use maps::Maps;
-use rustix::net::{AddressFamily, SocketType, socket};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
 
 /// The slots of a watch that is not for one connection. Each takes 70 KB of the kernel's memory.
 pub const SLOTS: u32 = 256;
@@ -58,8 +53,6 @@ pub struct Watch {
     slots: u32,
     /// The programs, with their attachments.
     _programs: Ebpf,
-    /// As long as it is open, the kernel stamps frames when they arrive.
-    _stamps: OwnedFd,
 }
 
 impl Watch {
@@ -69,17 +62,13 @@ impl Watch {
     /// [`LatencyError`] with the remedy: no privileges, no BTF, or no point of either way is to be had.
     pub fn start(wanted: &Wanted, slots: u32) -> Result<Watch, LatencyError> {
         let slots = slots.max(1);
-        let kernel = |error| LatencyError::kernel("asking for the arrival times of frames", error);
-        let stamps = socket(AddressFamily::INET, SocketType::DGRAM, None).map_err(|error| kernel(error.into()))?;
-        crate::sys::set_int(stamps.as_fd(), libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1).map_err(kernel)?;
         let mut programs = points::load(&wanted.as_program_reads()?, slots)?;
-        let mut maps = Maps::open(&mut programs, slots)?;
-        maps.set_clock()?;
+        let maps = Maps::open(&mut programs, slots)?;
         let chosen = points::Chosen::of(&mut programs, &btf()?)?;
         chosen.attach(&mut programs)?;
         let sights = chosen.sights;
         let (closed, earlier) = (VecDeque::new(), Table::default());
-        Ok(Watch { maps, closed, earlier, earlier_count: 0, sights, slots, _programs: programs, _stamps: stamps })
+        Ok(Watch { maps, closed, earlier, earlier_count: 0, sights, slots, _programs: programs })
     }
 
     /// How each way is seen.
@@ -92,8 +81,6 @@ impl Watch {
     /// # Errors
     /// Errors from the kernel.
     pub fn read(&mut self) -> Result<Reading, LatencyError> {
-        // The wall clock may have been set.
-        self.maps.set_clock()?;
         let mut connections = Vec::new();
         for watched in self.maps.watched()? {
             if watched.closed {

@@ -32,9 +32,11 @@ struct Point(&'static str, Hook, &'static str);
 struct Sets {
     way: Direction,
     functions: &'static [Point],
-    /// With either set: IPv6's, without which only its layers are missing.
+    /// IPv6's, beside the functions. Without them only its layers are missing.
     ipv6: &'static [Point],
     tracepoints: &'static [Point],
+    /// With either set. Without them one layer is missing.
+    arrival: &'static [Point],
     /// With the second set: which layers are part of which.
     joined: &'static str,
 }
@@ -58,6 +60,7 @@ const SETS: [Sets; 2] = [
             Point("t_returned_tp", Tracepoint, "sock_send_length"),
             Point("t_call_tp", Tracepoint, "tcp_sendmsg_locked"),
         ],
+        arrival: &[],
         joined: "write includes segment and IP's output, or send-queue does if the call returned before; output is \
                  the device's queue",
     },
@@ -70,7 +73,7 @@ const SETS: [Sets; 2] = [
             Point("r_told", Return, "tcp_data_ready"),
             Point("r_decided", Entry, "tcp_data_ready"),
             Point("r_placed", Return, "tcp_queue_rcv"),
-            Point("r_found", Entry, "tcp_filter"),
+            Point("r_found", Entry, "sk_filter_trim_cap"),
             Point("r_parsed_v4", Entry, "tcp_v4_rcv"),
             Point("r_taken", Tracepoint, "netif_receive_skb"),
         ],
@@ -81,6 +84,10 @@ const SETS: [Sets; 2] = [
             Point("r_told_tp", Tracepoint, "sk_data_ready"),
             Point("r_found_tp", Tracepoint, "tcp_probe"),
             Point("r_taken", Tracepoint, "netif_receive_skb"),
+        ],
+        arrival: &[
+            Point("r_arrived", Tracepoint, "netif_rx"),
+            Point("r_arrived_napi", Tracepoint, "napi_gro_receive_entry"),
         ],
         joined: "parse includes lookup and the socket's backlog, place includes decide, wake-up includes tell and the \
                  way into the call",
@@ -146,11 +153,10 @@ impl Chosen {
         }
         let mut points = vec![&CLOSED];
         let mut sights = Vec::new();
-        for Sets { way, functions, ipv6, tracepoints, joined } in &SETS {
+        for Sets { way, functions, ipv6, tracepoints, arrival, joined } in &SETS {
             let (by, note) = match first_refused(functions, programs, btf) {
                 None => {
-                    let there = ipv6.iter().filter(|point| point.load(programs, btf).is_ok());
-                    points.extend(there.chain(*functions));
+                    points.extend(ipv6.iter().filter(|point| point.load(programs, btf).is_ok()).chain(*functions));
                     (By::Functions, String::new())
                 }
                 Some(refused) => match first_refused(tracepoints, programs, btf) {
@@ -161,6 +167,7 @@ impl Chosen {
                     Some(also) => (By::Nothing, format!("not to be had: {refused}; {also}")),
                 },
             };
+            points.extend(arrival.iter().filter(|point| by != By::Nothing && point.load(programs, btf).is_ok()));
             sights.push(Sight { way: *way, by, note });
         }
         if sights.iter().all(|sight| sight.by == By::Nothing) {
