@@ -1,8 +1,8 @@
 //! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
-    bare, bench, bump, calibrate, completions, control, demo, doctor, engine, events, get, guardian, lab, latency, load, man,
-    policy, run, serve, service, trace,
+    bare, bench, bump, calibrate, completions, control, demo, doctor, engine, events, get, guardian, lab, latency,
+    load, man, policy, run, serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;

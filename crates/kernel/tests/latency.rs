@@ -10,8 +10,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
-use std::{fs, thread};
 use std::time::Duration;
+use std::{fs, thread};
 
 /// How long a test delays a layer.
 const DELAY: Duration = Duration::from_millis(60);

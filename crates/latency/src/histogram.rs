@@ -169,7 +169,8 @@ mod tests {
         for ns in [5, 40, 41, 41, 1 << 20] {
             histogram.record(ns);
             let at = bucket(ns);
-            let mut halves: [[u8; 4]; 2] = [0, 4].map(|half| std::array::from_fn(|at_byte| words[2 + at / 2].to_ne_bytes()[half + at_byte]));
+            let mut halves: [[u8; 4]; 2] =
+                [0, 4].map(|half| std::array::from_fn(|at_byte| words[2 + at / 2].to_ne_bytes()[half + at_byte]));
             halves[at % 2] = (u32::from_ne_bytes(halves[at % 2]) + 1).to_ne_bytes();
             words[2 + at / 2] = u64::from_ne_bytes(std::array::from_fn(|byte| halves[byte / 4][byte % 4]));
             words[0] += ns;

@@ -243,13 +243,16 @@ pub fn finding() -> Finding {
             Finding::yes(NAME, "all points are to be had: baton latency shows every layer")
         }
         Ok(sights) => {
-            let noted = sights.iter().filter(|sight| !sight.note.is_empty());
-            let detail: Vec<String> = noted.map(|sight| format!("{}: {}", sight.way.name(), sight.note)).collect();
-            let seen = sights.iter().all(|sight| sight.by != By::Nothing);
-            if seen {
-                Finding::yes(NAME, detail.join("; "))
+            let how = |sight: &Sight| match sight.by {
+                By::Functions => format!("{}: every layer", sight.way.name()),
+                By::Tracepoints => format!("{}: by tracepoints, some layers as part of others", sight.way.name()),
+                By::Nothing => format!("{}: {}", sight.way.name(), sight.note),
+            };
+            let detail = sights.iter().map(how).collect::<Vec<_>>().join("; ");
+            if sights.iter().all(|sight| sight.by != By::Nothing) {
+                Finding::yes(NAME, detail)
             } else {
-                Finding::no(NAME, detail.join("; "), "use Linux 6.15 or later, or one with BPF trampolines")
+                Finding::no(NAME, detail, "use Linux 6.15 or later, or one with BPF trampolines")
             }
         }
         Err(error) => {

@@ -58,8 +58,8 @@ use baton_port::xdp::driver_features;
 use baton_port::{SteeredPort, XdpOptions, XdpPort, link, steered};
 
 pub use arrive::Arrivals;
-pub(crate) use error::os_error;
 pub use error::SteerError;
+pub(crate) use error::os_error;
 pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};

@@ -200,7 +200,8 @@ fn unfollowed(entry: &Entry) -> String {
         let (skipped, lost) = (entry.skipped[at], entry.lost[at]);
         if skipped + lost > 0 {
             let name = way.name();
-            let _ = writeln!(out, "  {name}: {skipped} came while another was followed; of {lost} the end was not seen");
+            let _ =
+                writeln!(out, "  {name}: {skipped} came while another was followed; of {lost} the end was not seen");
         }
     }
     out
@@ -327,7 +328,10 @@ mod tests {
     fn many_are_a_table_and_lines_or_tables() {
         let text = report(2).text(false);
         assert!(text.starts_with("2 connections together, 2.0 s\n"), "{text}");
-        assert!(text.contains("10.0.0.1:1,10.0.0.2:80  a<b[7]  in the kernel, closed\n  transmit p50 2.50 µs"), "{text}");
+        assert!(
+            text.contains("10.0.0.1:1,10.0.0.2:80  a<b[7]  in the kernel, closed\n  transmit p50 2.50 µs"),
+            "{text}"
+        );
         assert_eq!(text.matches("between").count(), 1);
         assert_eq!(report(2).text(true).matches("between").count(), 3);
     }
