@@ -34,9 +34,9 @@ int closed(u64 *ctx)
 
 	if (!it)
 		return 0;
-	u32 slot = it->slot;
+	u32 slot = it->slot - 1;
 	struct connection *connection = bpf_map_lookup_elem(&CONNECTIONS, &slot);
-	it->slot = NO_SLOT;
+	it->slot = 0;
 	if (connection)
 		connection->state = 2;
 	return 0;

@@ -10,7 +10,6 @@
 #define GIVE_UP_NS 1000000000ull
 /* A frame's points that are older are those of another in the same memory. */
 #define OLDEST_NS 1000000000ull
-#define NO_SLOT 0xffffffff
 /* The most sockets that are remembered without being watched. */
 #define LEFT_OUT_MAX 65536
 #define AF_INET 2
@@ -77,8 +76,8 @@ struct message {
 };
 
 struct watched {
-	u32 slot;
-	u32 in_call; /* to send, as far as tracepoints show */
+	u32 slot; /* its number plus 1; 0 for none */
+	u32 in_call; /* the thread in a call to send, as far as tracepoints show */
 	u64 started; /* the call of `sent` */
 	struct message sent, got;
 	u64 sent_at[T_POINTS], got_at[R_POINTS];
@@ -299,12 +298,12 @@ INLINE struct watched *watched(struct sock *sk)
 {
 	struct watched *it = bpf_sk_storage_get(&SOCKETS, sk, 0, 0);
 
-	return it && it->slot != NO_SLOT ? it : 0;
+	return it && it->slot ? it : 0;
 }
 
 INLINE void count(const struct watched *it, int receive, int lost)
 {
-	u32 slot = it->slot;
+	u32 slot = it->slot - 1;
 	struct connection *connection = bpf_map_lookup_elem(&CONNECTIONS, &slot);
 
 	if (!connection)
@@ -368,10 +367,10 @@ INLINE int wanted(struct sock *sk)
 INLINE struct watched *watch(struct sock *sk)
 {
 	struct watched *it = bpf_sk_storage_get(&SOCKETS, sk, 0, 0);
-	u32 slot = NO_SLOT;
+	u32 slot;
 
 	if (it)
-		return it->slot != NO_SLOT ? it : 0;
+		return it->slot ? it : 0;
 	if (sk->sk_protocol != IPPROTO_TCP || !wanted(sk))
 		return 0;
 	u32 zero = 0;
@@ -379,7 +378,7 @@ INLINE struct watched *watch(struct sock *sk)
 	if (!left_out)
 		return 0;
 	if (bpf_map_pop_elem(&FREE, &slot)) {
-		slot = NO_SLOT;
+		slot = -1;
 		if (*left_out >= LEFT_OUT_MAX)
 			return 0;
 		__sync_fetch_and_add(left_out, 1);
@@ -387,7 +386,7 @@ INLINE struct watched *watch(struct sock *sk)
 	it = bpf_sk_storage_get(&SOCKETS, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
 	if (!it)
 		return 0;
-	it->slot = slot;
+	it->slot = slot + 1;
 	struct connection *connection = bpf_map_lookup_elem(&CONNECTIONS, &slot);
 	if (!connection)
 		return 0;

@@ -249,7 +249,7 @@ INLINE int returned(struct watched *it, struct sock *sk)
 	if (!tcp || !reached(tcp->copied_seq, it->got.end))
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	u32 slot = it->slot;
+	u32 slot = it->slot - 1;
 	struct spans *spans = bpf_map_lookup_elem(&SPANS, &slot);
 	u64 *at = it->got_at, told = at[R_TOLD], runs = at[R_RUNS];
 	/* It ran already when it was told. */

@@ -44,13 +44,14 @@ int t_call_tp(u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct msghdr *message = (struct msghdr *)ctx[1];
 	struct watched *it = watch(sk);
+	u32 thread = bpf_get_current_pid_tgid();
 
-	if (!it || it->sent.stage == CALLED || it->in_call)
+	if (!it || it->in_call == thread)
 		return 0;
+	it->in_call = thread;
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return 0;
-	it->in_call = 1;
 	return call(it, tcp->write_seq, message->msg_iter.count);
 }
 
@@ -176,7 +177,7 @@ int t_device(u64 *ctx)
 	if (!it || it->sent.stage != BUILT || it->sent.skb != ctx[0])
 		return 0;
 	u64 now = bpf_ktime_get_ns();
-	u32 slot = it->slot;
+	u32 slot = it->slot - 1;
 	struct spans *spans = bpf_map_lookup_elem(&SPANS, &slot);
 	if (spans) {
 		u64 *at = it->sent_at;

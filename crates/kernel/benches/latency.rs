@@ -58,7 +58,7 @@ fn run(listener: &TcpListener, state: &str, trips: usize) -> Figures {
     let mut watch = wanted.map(|wanted| Watch::start(&wanted, SLOTS).unwrap());
     let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut far = listener.accept().unwrap().0;
-    [&near, &far].map(|stream| stream.set_nodelay(true).unwrap());
+    [&near, &far].iter().for_each(|stream| stream.set_nodelay(true).unwrap());
     let figures = thread::scope(|scope| {
         scope.spawn(move || {
             let mut message = [0; MESSAGE];
@@ -73,7 +73,7 @@ fn run(listener: &TcpListener, state: &str, trips: usize) -> Figures {
             near.read_exact(&mut message).unwrap();
             start.elapsed().as_nanos() as f64
         };
-        (0..WARM).for_each(|_| drop(trip()));
+        (0..WARM).for_each(|_| _ = trip());
         let before = cpu_ns();
         let mut times: Vec<f64> = (0..trips).map(|_| trip()).collect();
         let cpu_ns = (cpu_ns() - before) / trips as f64;
