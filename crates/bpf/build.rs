@@ -15,7 +15,7 @@ fn main() {
     println!("cargo::rustc-check-cfg=cfg(bpf_objects)");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
-    for name in ["arrive", "bump", "endpoint", "gap", "queue", "steer"] {
+    for name in ["arrive", "bump", "endpoint", "gap", "latency", "queue", "steer"] {
         let (source, object) = (source.join(name).with_extension("c"), out.join(name).with_extension("o"));
         // v2 is the instruction set of every kernel with AF_XDP.
         let compiled = Command::new(&clang)

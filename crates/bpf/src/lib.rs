@@ -22,4 +22,4 @@ macro_rules! objects {
     )*};
 }
 
-objects! { arrive bump endpoint gap queue steer }
+objects! { arrive bump endpoint gap latency queue steer }

@@ -52,6 +52,7 @@ pub mod hops;
 mod kernel_error;
 pub mod kernel_side;
 mod known;
+pub mod latency;
 pub mod lend;
 mod netlink;
 mod otherwise;

@@ -13,6 +13,9 @@ const OCTAVES: u32 = 36;
 /// The number of buckets.
 pub const BUCKETS: usize = ((OCTAVES - FINE + 1) as usize) << FINE;
 
+/// The size of a histogram in words of 64 bits: sum, longest, and two buckets a word.
+pub const WORDS: usize = 2 + BUCKETS / 2;
+
 /// The bucket of a time in nanoseconds. The BPF programs compute it in the same way.
 pub fn bucket(ns: u64) -> usize {
     let ns = ns.min((1 << OCTAVES) - 1);
@@ -72,9 +75,9 @@ impl Histogram {
 
     /// Its times at this moment. Times that are recorded meanwhile may be missing in part.
     pub fn read(&self) -> Counts {
-        let buckets: Vec<u64> = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
+        let buckets = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
-        Counts { count: buckets.iter().sum(), sum: of(&self.sum), longest: of(&self.longest), buckets }
+        Counts::new(of(&self.sum), of(&self.longest), buckets)
     }
 }
 
@@ -97,6 +100,17 @@ impl Default for Counts {
 }
 
 impl Counts {
+    fn new(sum: u64, longest: u64, buckets: Vec<u64>) -> Counts {
+        Counts { count: buckets.iter().sum(), sum, longest, buckets }
+    }
+
+    /// What a copy of a [`Histogram`]'s memory has, as words of the machine's byte order.
+    pub fn of_words(words: &[u64; WORDS]) -> Counts {
+        let bytes = words[2..].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        let count = |four: &[u8]| u32::from_ne_bytes(std::array::from_fn(|at| four[at])).into();
+        Counts::new(words[0], words[1], bytes.chunks_exact(4).map(count).collect())
+    }
+
     /// Adds another's.
     pub fn add(&mut self, other: &Counts) {
         self.count += other.count;
@@ -107,14 +121,8 @@ impl Counts {
 
     /// The times that came since an earlier reading of the same histogram. The longest is that of all time.
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let buckets: Vec<u64> =
-            self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
-        Counts {
-            count: buckets.iter().sum(),
-            sum: self.sum.saturating_sub(earlier.sum),
-            longest: self.longest,
-            buckets,
-        }
+        let buckets = self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
+        Counts::new(self.sum.saturating_sub(earlier.sum), self.longest, buckets)
     }
 
     /// The time in nanoseconds that the share `q` (0 to 1) of all does not exceed, to 1/32; `None` if there
@@ -162,6 +170,24 @@ mod tests {
             prop_assert_eq!(counts.sum, times.iter().sum::<u64>());
             prop_assert_eq!(counts.longest, *times.last().unwrap());
         }
+    }
+
+    #[test]
+    fn a_copy_of_the_memory_reads_the_same() {
+        let histogram = Histogram::default();
+        let mut words = [0; WORDS];
+        assert_eq!(size_of_val(&histogram), size_of_val(&words));
+        for ns in [5, 40, 41, 41, 1 << 20] {
+            histogram.record(ns);
+            let at = bucket(ns);
+            let mut halves: [[u8; 4]; 2] =
+                [0, 4].map(|half| std::array::from_fn(|at_byte| words[2 + at / 2].to_ne_bytes()[half + at_byte]));
+            halves[at % 2] = (u32::from_ne_bytes(halves[at % 2]) + 1).to_ne_bytes();
+            words[2 + at / 2] = u64::from_ne_bytes(std::array::from_fn(|byte| halves[byte / 4][byte % 4]));
+            words[0] += ns;
+            words[1] = words[1].max(ns);
+        }
+        assert_eq!(Counts::of_words(&words), histogram.read());
     }
 
     #[test]

@@ -26,7 +26,7 @@ mod watch;
 /// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
 pub type Clock = fn() -> u64;
 
-pub use histogram::{BUCKETS, Counts, Histogram, bucket, largest};
+pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;
 pub use spans::Spans;

@@ -1,6 +1,6 @@
 //! A report of where time goes, by layer.
 
-use crate::{Counts, Direction, Layer, Spans};
+use crate::{Counts, Direction, LAYERS, Layer, Spans, WORDS};
 
 /// Times in each layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,6 +36,11 @@ impl Table {
     /// The times of spans at this moment.
     pub fn of(spans: &Spans) -> Table {
         Table { layers: Layer::ALL.iter().map(|layer| spans.read(*layer)).collect() }
+    }
+
+    /// What a copy of the memory of spans has, as words of the machine's byte order, a histogram a layer.
+    pub fn of_words(words: &[[u64; WORDS]; LAYERS]) -> Table {
+        Table { layers: words.iter().map(Counts::of_words).collect() }
     }
 
     /// Adds another's: of another connection, or of another part of the same way.

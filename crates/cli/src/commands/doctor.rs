@@ -2,7 +2,7 @@
 
 use super::surroundings;
 use anyhow::bail;
-use baton_kernel::{conntrack, probe, steer};
+use baton_kernel::{conntrack, latency, probe, steer};
 use baton_lab::world::find_program;
 use baton_port::doctor::{Finding, examine};
 use serde::Serialize;
@@ -64,6 +64,7 @@ fn sections() -> Vec<Section> {
             "Firewall, and other users of packets and sockets",
             [conntrack::finding()].into_iter().chain(surroundings::findings()).collect(),
         ),
+        section("Measuring the kernel", vec![latency::finding()]),
         section("Programs that baton demo runs", PROGRAMS.map(program).into()),
     ]
 }

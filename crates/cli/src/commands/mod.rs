@@ -14,6 +14,7 @@ pub mod events;
 pub mod get;
 pub mod guardian;
 pub mod lab;
+pub mod latency;
 pub mod load;
 pub mod man;
 mod measuring;

@@ -90,7 +90,7 @@ impl SteerError {
 }
 
 /// The operating system's error number, if there is one.
-pub(super) fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
+pub(crate) fn os_error(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut error = error;
     loop {
         if let Some(io) = error.downcast_ref::<io::Error>() {

@@ -59,6 +59,7 @@ use baton_port::{SteeredPort, XdpOptions, XdpPort, link, steered};
 
 pub use arrive::Arrivals;
 pub use error::SteerError;
+pub(crate) use error::os_error;
 pub use findings::findings;
 pub use gap::Gaps;
 pub use maps::{Counters, ENGINES_MAX, SteeredTuple};

@@ -9,6 +9,7 @@ pub mod bump;
 pub mod capture;
 pub mod claim;
 pub mod html;
+pub mod latency;
 pub mod lines;
 mod machine;
 pub mod moves;

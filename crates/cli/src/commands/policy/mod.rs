@@ -2,7 +2,9 @@
 
 mod check;
 mod explain;
-mod sockets;
+pub mod sockets;
+
+pub use explain::tuple;
 
 use super::control::{At, say};
 use crate::calibration;

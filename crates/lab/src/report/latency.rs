@@ -1,0 +1,355 @@
+//! Where the time of connections goes, by layer: for a terminal, as JSON and as an HTML page.
+
+use super::html;
+use baton_apps::html_text::escape;
+use baton_latency::{Direction, Layer, Row, Table};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// A connection with what it had in one place.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its addresses and ports, ours first: `LOCAL,REMOTE`.
+    pub connection: String,
+    /// Its program and process, as `NAME[PID]`; empty if not known.
+    pub program: String,
+    /// Where it was: `kernel` or `engine`.
+    pub place: &'static str,
+    /// It has closed.
+    pub closed: bool,
+    /// Messages that were not followed, out and in, because another of their way was.
+    pub skipped: [u64; 2],
+    /// Messages of which the end was not seen, out and in.
+    pub lost: [u64; 2],
+    /// Its times.
+    pub table: Table,
+}
+
+/// What was seen in a time.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How long, in seconds.
+    pub seconds: f64,
+    /// The connections.
+    pub entries: Vec<Entry>,
+    /// Times of connections that are no longer listed.
+    pub earlier: Table,
+    /// Their number.
+    pub earlier_count: u64,
+    /// Connections that were not watched, because all slots were taken.
+    pub left_out: u64,
+    /// What cannot be seen, and why.
+    pub notes: Vec<String>,
+}
+
+/// A way of a table in JSON.
+#[derive(Serialize)]
+struct Way {
+    direction: &'static str,
+    layers: Vec<Line>,
+}
+
+#[derive(Serialize)]
+struct Line {
+    layer: &'static str,
+    count: u64,
+    p50_ns: Option<u64>,
+    p90_ns: Option<u64>,
+    p99_ns: Option<u64>,
+    p999_ns: Option<u64>,
+    max_ns: Option<u64>,
+    share: f64,
+}
+
+impl From<Row> for Line {
+    fn from(Row { name, count, quantiles, longest, share }: Row) -> Line {
+        let [p50_ns, p90_ns, p99_ns, p999_ns] = quantiles.map_or([None; 4], |all| all.map(Some));
+        Line { layer: name, count, p50_ns, p90_ns, p99_ns, p999_ns, max_ns: longest, share }
+    }
+}
+
+#[derive(Serialize)]
+struct Connection<'a> {
+    connection: &'a str,
+    program: &'a str,
+    place: &'static str,
+    closed: bool,
+    skipped: [u64; 2],
+    lost: [u64; 2],
+    ways: Vec<Way>,
+}
+
+#[derive(Serialize)]
+struct Whole<'a> {
+    seconds: f64,
+    notes: &'a [String],
+    left_out: u64,
+    together: Vec<Way>,
+    connections: Vec<Connection<'a>>,
+    earlier_connections: u64,
+}
+
+fn ways(table: &Table) -> Vec<Way> {
+    let way = |direction: Direction| Way {
+        direction: direction.name(),
+        layers: table.rows(direction).into_iter().map(Line::from).collect(),
+    };
+    Direction::ALL.into_iter().map(way).collect()
+}
+
+impl Report {
+    /// All connections together.
+    pub fn together(&self) -> Table {
+        let mut all = self.earlier.clone();
+        self.entries.iter().for_each(|entry| all.add(&entry.table));
+        all
+    }
+
+    /// As JSON, on one line.
+    ///
+    /// # Errors
+    /// If it cannot be written so, which does not happen with these types.
+    pub fn json(&self) -> serde_json::Result<String> {
+        let connection = |entry: &'_ Entry| -> Vec<Way> { ways(&entry.table) };
+        let connections = self.entries.iter().map(|entry| Connection {
+            connection: &entry.connection,
+            program: &entry.program,
+            place: entry.place,
+            closed: entry.closed,
+            skipped: entry.skipped,
+            lost: entry.lost,
+            ways: connection(entry),
+        });
+        serde_json::to_string(&Whole {
+            seconds: self.seconds,
+            notes: &self.notes,
+            left_out: self.left_out,
+            together: ways(&self.together()),
+            connections: connections.collect(),
+            earlier_connections: self.earlier_count,
+        })
+    }
+
+    /// For a terminal: all together, then each connection with a table (`each`) or a line.
+    pub fn text(&self, each: bool) -> String {
+        let mut out = String::new();
+        let one = self.entries.len() == 1 && self.earlier_count == 0;
+        if !one {
+            let count = self.entries.len() as u64 + self.earlier_count;
+            let _ = writeln!(out, "{count} connections together, {:.1} s", self.seconds);
+            tables(&mut out, &self.together());
+        }
+        for entry in &self.entries {
+            if one || each {
+                let _ = writeln!(out, "{}, {:.1} s", title(entry), self.seconds);
+                tables(&mut out, &entry.table);
+                out.push_str(&unfollowed(entry));
+            } else {
+                let _ = writeln!(out, "{}\n  {}", title(entry), line(&entry.table));
+            }
+        }
+        self.remarks().iter().for_each(|remark| {
+            let _ = writeln!(out, "{remark}");
+        });
+        out
+    }
+
+    /// Sentences beside the tables.
+    fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.notes.clone();
+        if self.earlier_count > 0 {
+            remarks.push(format!("{} connections closed before and are only in the sums", self.earlier_count));
+        }
+        if self.left_out > 0 {
+            remarks.push(format!("{} connections were not watched: all slots were taken", self.left_out));
+        }
+        remarks
+    }
+
+    /// As an HTML page.
+    pub fn page(&self) -> String {
+        let mut body = String::new();
+        let count = self.entries.len() as u64 + self.earlier_count;
+        if count != 1 {
+            section(&mut body, &format!("{count} connections together"), &self.together());
+        }
+        for entry in &self.entries {
+            section(&mut body, &title(entry), &entry.table);
+            let rest = unfollowed(entry);
+            if !rest.is_empty() {
+                let _ = write!(body, "<p class=\"soft\">{}</p>", escape(rest.trim()));
+            }
+        }
+        for remark in self.remarks() {
+            let _ = write!(body, "<p class=\"soft\">{}</p>", escape(&remark));
+        }
+        let lead = format!("Where the time of messages went, by layer, in {:.1} seconds.", self.seconds);
+        html::page("Latency by layer", &lead, &body)
+    }
+}
+
+fn title(entry: &Entry) -> String {
+    let program = if entry.program.is_empty() { String::new() } else { format!("  {}", entry.program) };
+    let closed = if entry.closed { ", closed" } else { "" };
+    format!("{}{program}  in the {}{closed}", entry.connection, entry.place)
+}
+
+fn unfollowed(entry: &Entry) -> String {
+    let mut out = String::new();
+    for (at, way) in Direction::ALL.into_iter().enumerate() {
+        let (skipped, lost) = (entry.skipped[at], entry.lost[at]);
+        if skipped + lost > 0 {
+            let name = way.name();
+            let _ =
+                writeln!(out, "  {name}: {skipped} came while another was followed; of {lost} the end was not seen");
+        }
+    }
+    out
+}
+
+/// A connection in one line: medians, and the layers that take most.
+fn line(table: &Table) -> String {
+    let words = Direction::ALL.into_iter().filter_map(|way| {
+        let whole = table.layer(Layer::whole(way));
+        let (median, p99) = (whole.quantile(0.5)?, whole.quantile(0.99)?);
+        let rows = table.rows(way);
+        let most = rows.iter().filter(|row| row.name != "whole").max_by(|a, b| a.share.total_cmp(&b.share))?;
+        Some(format!(
+            "{} p50 {}, p99 {}, most in {} ({:.0} %)",
+            way.name(),
+            time(median),
+            time(p99),
+            most.name,
+            most.share * 100.0
+        ))
+    });
+    let words: Vec<String> = words.collect();
+    if words.is_empty() { "no message was seen whole".to_owned() } else { words.join("; ") }
+}
+
+/// Nanoseconds for people: three digits, and a unit.
+fn time(ns: u64) -> String {
+    let ns = ns as f64;
+    let (value, unit) = match ns {
+        ns if ns < 1e3 => return format!("{ns} ns"),
+        ns if ns < 1e6 => (ns / 1e3, "µs"),
+        ns if ns < 1e9 => (ns / 1e6, "ms"),
+        ns => (ns / 1e9, "s"),
+    };
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+const HEADS: [&str; 7] = ["messages", "p50", "p90", "p99", "p99.9", "max", "share"];
+
+/// The cells of a row.
+fn cells(row: &Row) -> [String; 7] {
+    let none = || "-".to_owned();
+    let [p50, p90, p99, p999] = row.quantiles.map_or_else(|| [(); 4].map(|()| none()), |all| all.map(time));
+    let longest = row.longest.map_or_else(none, time);
+    [row.count.to_string(), p50, p90, p99, p999, longest, format!("{:.1} %", row.share * 100.0)]
+}
+
+fn tables(out: &mut String, table: &Table) {
+    for way in Direction::ALL {
+        let rows = table.rows(way);
+        if rows.is_empty() {
+            let _ = writeln!(out, "  {}: no message was seen whole", way.name());
+            continue;
+        }
+        let heads: String = HEADS.iter().map(|head| format!("{head:>11}")).collect();
+        let _ = writeln!(out, "  {:<18}{heads}", way.name());
+        for row in &rows {
+            let cells: String = cells(row).iter().map(|cell| format!("{cell:>11}")).collect();
+            let _ = writeln!(out, "    {:<16}{cells}", row.name);
+        }
+    }
+}
+
+fn section(body: &mut String, title: &str, table: &Table) {
+    let _ = write!(body, "<section><h2>{}</h2>", escape(title));
+    for way in Direction::ALL {
+        let rows = table.rows(way);
+        if rows.is_empty() {
+            let _ = write!(body, "<p>{}: no message was seen whole</p>", way.name());
+            continue;
+        }
+        let heads: String = HEADS.iter().map(|head| format!("<th>{head}</th>")).collect();
+        let _ = write!(body, "<table><thead><tr><th>{}</th>{heads}<th></th></tr></thead><tbody>", way.name());
+        for row in &rows {
+            let cells: String = cells(row).iter().map(|cell| format!("<td>{cell}</td>")).collect();
+            let width = (row.share * 120.0).clamp(0.0, 120.0);
+            let bar = format!(
+                "<td><svg width=\"120\" height=\"10\" role=\"img\" aria-label=\"share\"><rect width=\"{width:.0}\" \
+                 height=\"10\" fill=\"currentColor\"/></svg></td>"
+            );
+            let _ = write!(body, "<tr><td>{}</td>{cells}{bar}</tr>", row.name);
+        }
+        body.push_str("</tbody></table>");
+    }
+    body.push_str("</section>");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_latency::Spans;
+
+    fn report(connections: usize) -> Report {
+        let spans = Spans::default();
+        for (layer, ns) in [(Layer::Write, 1500), (Layer::Output, 500), (Layer::Transmit, 2500)] {
+            spans.record(layer, ns);
+        }
+        let entry = |at: usize| Entry {
+            connection: format!("10.0.0.1:{at},10.0.0.2:80"),
+            program: "a<b[7]".to_owned(),
+            place: "kernel",
+            closed: at == 1,
+            skipped: [3, 0],
+            lost: [0, 0],
+            table: Table::of(&spans),
+        };
+        Report { seconds: 2.0, entries: (0..connections).map(entry).collect(), left_out: 5, ..Report::default() }
+    }
+
+    #[test]
+    fn one_connection_is_a_table() {
+        let text = report(1).text(false);
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0].join(" "), "10.0.0.1:0,10.0.0.2:80 a<b[7] in the kernel, 2.0 s");
+        assert_eq!(lines[2].join(" "), "write 1 1.50 µs 1.50 µs 1.50 µs 1.50 µs 1.50 µs 60.0 %");
+        assert_eq!(lines[4].join(" "), "between 1 - - - - - 20.0 %");
+        assert_eq!(lines[6].join(" "), "receive: no message was seen whole");
+        assert!(text.contains("transmit: 3 came while another was followed; of 0 the end was not seen"));
+        assert!(text.ends_with("5 connections were not watched: all slots were taken\n"), "{text}");
+    }
+
+    #[test]
+    fn many_are_a_table_and_lines_or_tables() {
+        let text = report(2).text(false);
+        assert!(text.starts_with("2 connections together, 2.0 s\n"), "{text}");
+        assert!(
+            text.contains("10.0.0.1:1,10.0.0.2:80  a<b[7]  in the kernel, closed\n  transmit p50 2.50 µs"),
+            "{text}"
+        );
+        assert_eq!(text.matches("between").count(), 1);
+        assert_eq!(report(2).text(true).matches("between").count(), 3);
+    }
+
+    #[test]
+    fn json_has_every_layer_and_the_page_is_escaped() {
+        let json: serde_json::Value = serde_json::from_str(&report(2).json().unwrap()).unwrap();
+        let write = &json["together"][0]["layers"][0];
+        assert_eq!((write["layer"].as_str(), write["count"].as_u64()), (Some("write"), Some(2)));
+        assert_eq!(json["connections"][1]["ways"][0]["layers"][3]["p50_ns"], 2500);
+        assert_eq!(json["left_out"], 5);
+        let page = report(1).page();
+        assert!(page.contains("a&lt;b[7]") && !page.contains("a<b"));
+    }
+
+    #[test]
+    fn times_have_three_digits() {
+        let all = [999, 1000, 12_345, 999_400, 1_234_567, 2_000_000_000].map(time);
+        assert_eq!(all, ["999 ns", "1.00 µs", "12.3 µs", "999 µs", "1.23 ms", "2.00 s"]);
+    }
+}
