@@ -52,6 +52,8 @@ counters! {
         drop_ip_checksum,
         /// Dropped: TCP checksum wrong.
         drop_tcp_checksum,
+        /// Dropped: no TCP checksum, on a connection that did not agree to that.
+        drop_unsummed,
         /// Dropped: IP fragment (fragments are not reassembled).
         drop_fragment,
         /// Dropped: neither TCP nor anything that the endpoint answers.

@@ -87,6 +87,8 @@ pub(crate) struct Is {
     pub sack: bool,
     pub scaled: bool,
     pub ecn: bool,
+    /// Both agreed to go without checksums, and nothing has spoken against it since.
+    pub unsummed: bool,
     /// The consumer closed its sending side.
     pub shut: bool,
     pub fin_sent: bool,
@@ -415,6 +417,7 @@ impl Tcb {
             cork: self.is.cork,
             ece: self.is.ece,
             cwr: self.is.cwr,
+            summed: !self.is.unsummed,
             push,
         }));
     }
@@ -441,6 +444,7 @@ impl Tcb {
         self.is.sack = agreed.sack;
         self.is.timestamps = agreed.timestamps;
         self.is.ecn = agreed.ecn;
+        self.is.unsummed = agreed.unsummed;
         self.snd_wscale = agreed.snd_wscale.unwrap_or_default();
         if !self.is.scaled {
             self.rcv.scale = WindowScale::default();
@@ -461,6 +465,7 @@ impl Tcb {
             ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),
             sack: self.is.sack,
             ecn: self.is.ecn,
+            unsummed: self.is.unsummed && !self.is.passive,
             snd_wscale: self.is.scaled.then_some(self.snd_wscale),
             peer_mss: self.peer_mss,
             advmss: self.advmss(),

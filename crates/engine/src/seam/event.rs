@@ -53,6 +53,8 @@ pub enum Event {
         /// Orders that the Streamer had carried out, as its end of the ring counts them: it
         /// cannot know a connection that a later order opened.
         orders_done: usize,
+        /// The peer is the next hop: no router is on the way.
+        on_link: bool,
     },
     /// Bytes went to the port.
     Transmitted {

@@ -107,6 +107,10 @@ pub mod bits {
     pub const PUSH: u32 = 1 << 19;
     /// The driver was told that urgent data is left to another stack.
     pub const URGENT_TOLD: u32 = 1 << 20;
+    /// Segments without a checksum are accepted: we granted it, or were granted it.
+    pub const ACCEPTS_UNSUMMED: u32 = 1 << 21;
+    /// What is sent has no checksum.
+    pub const SENDS_UNSUMMED: u32 = 1 << 22;
 }
 
 /// Receive half: first cache line validates and places, the second names.
