@@ -96,8 +96,7 @@ pub(crate) struct Is {
     pub orphan: bool,
     pub nodelay: bool,
     pub cork: bool,
-    /// We owe the peer an ECE (RFC 3168 §6.1.3), a CWR (§6.1.2).
-    pub ece: bool,
+    /// We owe the peer a CWR (RFC 3168 §6.1.2).
     pub cwr: bool,
     /// The Streamer has to be told whatever the limit says.
     pub untold: bool,
@@ -192,7 +191,7 @@ impl Tcb {
     /// no more. A run that is not predicted is to be given segment by segment.
     #[inline]
     pub fn is_predicted(&self, seg: &Segment, placement: Placement) -> bool {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.rcv.ece;
         if !plain || self.state != State::Established || !self.ack_is_current(seg) {
             return false;
         }
@@ -415,7 +414,7 @@ impl Tcb {
             max_wnd: self.max_wnd,
             nodelay: self.is.nodelay,
             cork: self.is.cork,
-            ece: self.is.ece,
+            ece: self.rcv.ece,
             cwr: self.is.cwr,
             summed: !self.is.unsummed,
             push,
