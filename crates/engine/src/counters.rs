@@ -36,6 +36,8 @@ counters! {
         rx_fast,
         /// Of these, segments whose headers were as predicted.
         rx_predicted,
+        /// Segments taken without a TCP checksum, as their connection had agreed.
+        rx_unsummed,
         /// Fast-path segments that came out of order.
         rx_out_of_order,
         /// Fast-path segments that brought nothing new.

@@ -40,7 +40,8 @@ impl Streamer {
         }
         let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return false };
         let trusted = flow.trusts(frame, packet);
-        if flow.has(bits::SENDS_UNSUMMED) && (!trusted || frame.meta.checksum_verified) {
+        let unsummed = trusted && !frame.meta.checksum_verified;
+        if flow.has(bits::SENDS_UNSUMMED) && !unsummed {
             // The peer's segments have checksums again, which the long path notes.
             return false;
         }
@@ -55,6 +56,7 @@ impl Streamer {
         }
         received_in_order(flow, seq + len);
         counters.rx_fast += 1;
+        counters.rx_unsummed += u64::from(unsummed);
         counters.rx_predicted += u64::from(predicted.is_some());
         counters.rx_placed_bytes += u64::from(len);
         run.lengthen(len, flow.rx.rcv_nxt, flow.posted_edge(), push);

@@ -153,8 +153,8 @@ impl Streamer {
         match self.place(conn, packet.seq, packet.payload(frame.data), header_sum, FAST_RANGES) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
+                self.heard(conn, frame, packet);
                 let flow = &mut self.flows[conn.0];
-                flow.heard(frame, packet);
                 if let Some(timestamps) = packet.timestamps.filter(|_| flow.has(bits::TIMESTAMPS)) {
                     flow.on_timestamp(packet.seq, timestamps.val);
                 }

@@ -28,14 +28,6 @@ impl Flow {
         frame.meta.checksum_verified || (self.has(bits::ACCEPTS_UNSUMMED) && has_mark(frame, packet))
     }
 
-    /// Learns from an accepted segment which kind the peer sends.
-    #[inline]
-    pub(super) fn heard(&mut self, frame: &RxFrame<'_>, packet: &Packet) {
-        if self.has(bits::ACCEPTS_UNSUMMED) && !packet.flags.contains(Flags::SYN) {
-            self.follow_peer(!frame.meta.checksum_verified && has_mark(frame, packet));
-        }
-    }
-
     fn follow_peer(&mut self, marked: bool) {
         if !marked {
             self.bits &= !bits::SENDS_UNSUMMED;
@@ -54,10 +46,21 @@ impl Streamer {
             || sums_right(packet.header_sum(frame.data), checksum::sum(packet.payload(frame.data)));
         if !right {
             self.count_corrupt(conn, frame, packet);
-        } else if let Some(flow) = self.flows.get_mut(conn.0) {
-            flow.heard(frame, packet);
+        } else if conn != ConnId::NONE {
+            self.heard(conn, frame, packet);
         }
         right
+    }
+
+    /// Learns from an accepted segment of a connection which kind its peer sends.
+    #[inline]
+    pub(super) fn heard(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet) {
+        let flow = &mut self.flows[conn.0];
+        if flow.has(bits::ACCEPTS_UNSUMMED) && !packet.flags.contains(Flags::SYN) {
+            let marked = !frame.meta.checksum_verified && has_mark(frame, packet);
+            flow.follow_peer(marked);
+            self.counters.rx_unsummed += u64::from(marked);
+        }
     }
 
     /// Counts a segment whose checksum is wrong.
