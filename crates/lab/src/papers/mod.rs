@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 14] = [
+pub const ALL: [Experiment; 15] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -52,6 +52,7 @@ pub const ALL: [Experiment; 14] = [
     ch2006::testbed::EXPERIMENT,
     la1994::MEMORY,
     la1994::ROUND_TRIPS,
+    la1994::CORRUPTION,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
     ch2006::host_first::EXPERIMENT,

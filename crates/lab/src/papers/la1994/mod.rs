@@ -1,13 +1,15 @@
 //! LA, *Latency Analysis of TCP on an ATM Network*: what copies, checksums and the search for a
-//! connection cost, and round trips over every device.
+//! connection cost, round trips over every device, and who finds damage.
 //!
 //! The paper's tables by layer (2 and 3) and its comparison without header prediction (4) are not here:
 //! the engine has no points of time at its layers yet.
 
+mod corruption;
 mod kernels;
 mod round_trips;
 mod search;
 
+pub use corruption::EXPERIMENT as CORRUPTION;
 pub use round_trips::EXPERIMENT as ROUND_TRIPS;
 
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Row, Rows, of};
