@@ -94,8 +94,6 @@ impl Tcb {
         // RFC 3168 §6.1.1.1: a SYN sent again asks for no ECN, since something on the path may
         // have dropped it for that.
         self.is.ecn &= !(again && opening);
-        // The same goes for an option that few have seen.
-        self.is.unsummed &= !(again && opening);
         if self.is.ecn {
             flags |= if opening { Flags::ECE | Flags::CWR } else { Flags::ECE };
         }

@@ -67,12 +67,21 @@ fn both_have_to_want_it_and_no_router_may_be_between() {
 }
 
 #[test]
-fn a_repeated_syn_does_not_ask_and_a_late_grant_counts_for_nothing() {
+fn a_third_syn_does_not_ask_and_a_late_grant_counts_for_nothing() {
     let mut rig = Rig::with(wanting(), |cx, out| Tcb::connect(cx, &on_link(true), out));
     rig.take();
-    assert_eq!(said(rig.expire()), [false]);
+    assert_eq!(said(rig.expire()), [true], "the first may have waited for the link");
+    assert_eq!(said(rig.expire()), [false], "somebody may drop SYNs with options that he does not know");
     let out = rig.arrive(&asking(SYN_ACK, SND, true)).to_vec();
     assert_eq!((synchronized(&out), transmit(&out).map(|t| t.summed)), (Some(false), Some(true)));
+}
+
+#[test]
+fn a_third_syn_ack_grants_nothing() {
+    let asked = asking(Flags::SYN, Seq(0), true);
+    let mut rig = Rig::with(wanting(), |cx, out| Tcb::accept(cx, &asked, &on_link(true), out));
+    assert_eq!(said(&rig.take()), [true]);
+    assert_eq!([said(rig.expire()), said(rig.expire())], [[true], [false]]);
 }
 
 #[test]
