@@ -164,8 +164,12 @@ impl Watch {
         let passive = start & 16 == 0;
         let mut peer = segment(Flags::SYN, IRS, Seq(0));
         peer.timestamps = (start & 2 == 0).then_some(Timestamps { val: TS, ecr: 0 });
-        peer.syn =
-            SynOptions { mss: Some(1460), window_scale: (start & 8 == 0).then_some(7), sack_permitted: start & 4 == 0, unsummed: false };
+        peer.syn = SynOptions {
+            mss: Some(1460),
+            window_scale: (start & 8 == 0).then_some(7),
+            sack_permitted: start & 4 == 0,
+            unsummed: false,
+        };
         let mut tcb =
             if passive { Tcb::accept(&mut cx, &peer, &open, &mut out) } else { Tcb::connect(&mut cx, &open, &mut out) };
         if start & 32 == 0 {
@@ -437,7 +441,12 @@ pub fn listener(data: &[u8]) {
         let flags = bytes.flags();
         let last = cookies.last().copied().unwrap_or(Seq(0));
         let mut s = segment(flags, at(IRS, bytes.near()), at(last, bytes.near()) + 1);
-        s.syn = SynOptions { mss: Some(bytes.u16()), window_scale: Some(bytes.u8()), sack_permitted: bytes.flag(), unsummed: false };
+        s.syn = SynOptions {
+            mss: Some(bytes.u16()),
+            window_scale: Some(bytes.u8()),
+            sack_permitted: bytes.flag(),
+            unsummed: false,
+        };
         s.timestamps = bytes.flag().then(|| Timestamps { val: TS, ecr: u32::from(bytes.u16()) });
         let arrival = Arrival { now, config: &config, key: &key, tuple: &tuple, path };
         match listener.handle_segment(&arrival, &s) {

@@ -37,9 +37,8 @@ fn two_hosts_without_checksums_get_everything_through_loss_and_disorder() {
 #[test]
 fn connections_without_checksums_survive_moves_and_the_deaths_of_engines() {
     let worlds = (0..150).map(|seed| without_checksums(swarm::moving_world(seed))).filter(agrees);
-    let (moved, survived) = worlds.map(run).fold((0, 0), |(moved, survived), summary| {
-        (moved + summary.moved, survived + summary.survived)
-    });
+    let (moved, survived) =
+        worlds.map(run).fold((0, 0), |(moved, survived), summary| (moved + summary.moved, survived + summary.survived));
     assert!(moved > 20 && survived > 0, "{moved} moves, {survived} deaths");
 }
 

@@ -74,9 +74,8 @@ impl Streamer {
         let flow = &self.flows[conn.0];
         let Some(link) = self.endpoint.link_header(HopId(flow.tx.hop)) else { return false };
         let unsummed = flow.has(bits::SENDS_UNSUMMED);
-        let fits = |kept: &Kept| {
-            kept.link[..usize::from(kept.link_len)] == *link && kept.template.is_unsummed() == unsummed
-        };
+        let fits =
+            |kept: &Kept| kept.link[..usize::from(kept.link_len)] == *link && kept.template.is_unsummed() == unsummed;
         if self.templates.get(conn).is_some_and(fits) {
             return true;
         }

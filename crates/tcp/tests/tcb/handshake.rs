@@ -27,7 +27,10 @@ fn our_syn_offers_everything() {
     let rig = Rig::connecting(Config::default().with(|config| config.ecn = true));
     let (flags, seq, _, wnd, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!((flags, seq), (Flags::SYN | Flags::ECE | Flags::CWR, ISS));
-    assert_eq!(reply, SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false });
+    assert_eq!(
+        reply,
+        SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false }
+    );
     assert_eq!((wnd, ts_ecr), (0xffff, Some(0)));
 }
 
@@ -45,7 +48,10 @@ fn our_syn_ack_confirms_only_what_was_offered() {
     let mut rig = Rig::with(config, |cx, out| Tcb::accept(cx, &offer, &open(), out));
     let (flags, _, _, _, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!(flags, SYN_ACK | Flags::ECE);
-    assert_eq!(reply, SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false });
+    assert_eq!(
+        reply,
+        SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false }
+    );
     assert_eq!(ts_ecr, Some(4_242));
     let info = rig.info();
     assert_eq!(info.snd_wscale, Some(WindowScale::new(14)), "clamped (RFC 7323 §2.3)");

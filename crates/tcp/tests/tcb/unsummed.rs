@@ -104,7 +104,9 @@ fn a_cookie_grants_nothing() {
     for timestamps in [None, ts(7, 0)] {
         let asked = baton_tcp::segment::Segment { timestamps, ..asking(Flags::SYN, Seq(0), true) };
         let mut listener = Listener::new(0);
-        let Disposition::Cookie { reply, ts_val } = listener.handle_segment(&arrival, &asked) else { panic!("a cookie") };
+        let Disposition::Cookie { reply, ts_val } = listener.handle_segment(&arrival, &asked) else {
+            panic!("a cookie")
+        };
         assert_eq!(said(&[reply]), [false]);
         let Command::Control { seq, .. } = reply else { panic!("{reply:?}") };
         let mut ack = seg(Flags::ACK, RCV, seq + 1, 0);
