@@ -155,7 +155,7 @@ impl Watch {
             config.ecn = start & 1 == 0;
             config.unposted_window = 20_000;
         });
-        let path = Path { mtu: 1500, ipv6: start & 64 != 0 };
+        let path = Path { mtu: 1500, ipv6: start & 64 != 0, on_link: false };
         let open = Open { iss: ISS, path, rcv_space: room, ts_offset: 77 };
         let mut limiter = ChallengeLimiter::new(config.challenge_acks_per_second, 1);
         let now = Instant(0) + Duration::from_secs(1_000);
@@ -164,8 +164,12 @@ impl Watch {
         let passive = start & 16 == 0;
         let mut peer = segment(Flags::SYN, IRS, Seq(0));
         peer.timestamps = (start & 2 == 0).then_some(Timestamps { val: TS, ecr: 0 });
-        peer.syn =
-            SynOptions { mss: Some(1460), window_scale: (start & 8 == 0).then_some(7), sack_permitted: start & 4 == 0 };
+        peer.syn = SynOptions {
+            mss: Some(1460),
+            window_scale: (start & 8 == 0).then_some(7),
+            sack_permitted: start & 4 == 0,
+            unsummed: false,
+        };
         let mut tcb =
             if passive { Tcb::accept(&mut cx, &peer, &open, &mut out) } else { Tcb::connect(&mut cx, &open, &mut out) };
         if start & 32 == 0 {
@@ -430,7 +434,7 @@ pub fn listener(data: &[u8]) {
     let key = Key([bytes.u8(); 16]);
     let tuple =
         Tuple { local: Addr::v4([10, 0, 0, 1]), remote: Addr::v4([10, 0, 0, 2]), local_port: 80, remote_port: 4000 };
-    let path = Path { mtu: bytes.u16(), ipv6: bytes.flag() };
+    let path = Path { mtu: bytes.u16(), ipv6: bytes.flag(), on_link: false };
     let backlog = u32::from(bytes.u8() % 4);
     let mut listener = Listener::new(backlog);
     let mut now = Instant(1 << 40);
@@ -439,7 +443,12 @@ pub fn listener(data: &[u8]) {
         let flags = bytes.flags();
         let last = cookies.last().copied().unwrap_or(Seq(0));
         let mut s = segment(flags, at(IRS, bytes.near()), at(last, bytes.near()) + 1);
-        s.syn = SynOptions { mss: Some(bytes.u16()), window_scale: Some(bytes.u8()), sack_permitted: bytes.flag() };
+        s.syn = SynOptions {
+            mss: Some(bytes.u16()),
+            window_scale: Some(bytes.u8()),
+            sack_permitted: bytes.flag(),
+            unsummed: false,
+        };
         s.timestamps = bytes.flag().then(|| Timestamps { val: TS, ecr: u32::from(bytes.u16()) });
         let arrival = Arrival { now, config: &config, key: &key, tuple: &tuple, path };
         match listener.handle_segment(&arrival, &s) {

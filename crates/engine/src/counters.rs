@@ -38,6 +38,8 @@ counters! {
         rx_fast,
         /// Of these, segments whose headers were as predicted.
         rx_predicted,
+        /// Segments taken without a TCP checksum, as their connection had agreed.
+        rx_unsummed,
         /// Fast-path segments that came out of order.
         rx_out_of_order,
         /// Fast-path segments that brought nothing new.
@@ -54,6 +56,8 @@ counters! {
         drop_ip_checksum,
         /// Dropped: TCP checksum wrong.
         drop_tcp_checksum,
+        /// Dropped: no TCP checksum, on a connection that did not agree to that.
+        drop_unsummed,
         /// Dropped: IP fragment (fragments are not reassembled).
         drop_fragment,
         /// Dropped: neither TCP nor anything that the endpoint answers.

@@ -113,8 +113,10 @@ impl Engine {
             one_pass: config.one_pass,
             ttl: config.ttl,
         };
+        // A port that sums or cuts needs the checksum's place, and leaves nothing to save.
+        let port_sums = capabilities.tx_checksum || capabilities.tx_gso_max > 0;
         let tce = TceConfig {
-            tcp: config.tcp.clone(),
+            tcp: config.tcp.clone().with(|tcp| tcp.unsummed &= !port_sums),
             max_connections: config.max_connections,
             mtu: capabilities.mtu.min(config.interface.mtu),
             secret: std::array::from_fn(|i| config.secret[i]),

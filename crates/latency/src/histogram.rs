@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_copy_of_the_memory_reads_the_same() {
         let histogram = Histogram::default();
-        let mut words = [0; WORDS];
+        let mut words = [0u64; WORDS];
         assert_eq!(size_of_val(&histogram), size_of_val(&words));
         for ns in [5, 40, 41, 41, 1 << 20] {
             histogram.record(ns);

@@ -37,4 +37,5 @@ pub mod script;
 pub mod stream;
 pub mod swarm;
 pub mod trace;
+pub mod unsummed;
 pub mod world;

@@ -12,7 +12,9 @@
 //! protect, are spared: a NIC drops such frames, and loss does that already.
 
 use crate::chance::{Ppm, up_to};
+use crate::unsummed;
 use baton_tcp::time::{Duration, Instant};
+use baton_wire::packet;
 
 /// How frames get lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -56,6 +58,8 @@ pub struct LinkConfig {
     pub doubled: Ppm,
     /// Bits of a frame change.
     pub damaged: Ppm,
+    /// Payload changes, and the checksum field says that there is no checksum ([`unsummed`]).
+    pub unsummed: Ppm,
 }
 
 impl Default for LinkConfig {
@@ -73,6 +77,7 @@ impl Default for LinkConfig {
             late_by: Duration::ZERO,
             doubled: Ppm::NEVER,
             damaged: Ppm::NEVER,
+            unsummed: Ppm::NEVER,
         }
     }
 }
@@ -105,6 +110,8 @@ pub struct LinkCounters {
     pub doubled: u64,
     /// Arrived with bits changed.
     pub damaged: u64,
+    /// Arrived with payload changed and no checksum.
+    pub unsummed: u64,
     /// Marked Congestion Experienced.
     pub marked: u64,
 }
@@ -119,6 +126,7 @@ impl std::ops::Add for LinkCounters {
             late: self.late + other.late,
             doubled: self.doubled + other.doubled,
             damaged: self.damaged + other.damaged,
+            unsummed: self.unsummed + other.unsummed,
             marked: self.marked + other.marked,
         }
     }
@@ -233,6 +241,11 @@ impl Link {
     }
 
     fn damage(&mut self, mut frame: Vec<u8>) -> Vec<u8> {
+        if self.config.unsummed.draw(&mut self.rng) {
+            let link = if self.link_header == 0 { packet::Link::Ip } else { packet::Link::Ethernet };
+            self.counters.unsummed += u64::from(unsummed::damage(&mut frame, link, &mut self.rng));
+            return frame;
+        }
         if !self.config.damaged.draw(&mut self.rng) || !is_ip(&frame, self.link_header) {
             return frame;
         }
@@ -325,6 +338,7 @@ mod tests {
         late_by: Duration::ZERO,
         doubled: Ppm::NEVER,
         damaged: Ppm::NEVER,
+        unsummed: Ppm::NEVER,
     };
 
     #[test]

@@ -143,6 +143,7 @@ fn link(rng: &mut Rng, mtu: u16) -> LinkConfig {
         late_by: up_to(rng, Duration(delay.0 * 2 + 500_000)),
         doubled: fault(rng, 50_000),
         damaged: fault(rng, 30_000),
+        unsummed: Ppm::NEVER,
     }
 }
 

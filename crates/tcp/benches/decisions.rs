@@ -75,7 +75,7 @@ impl Bench {
         let mut sink = Sink(0);
         let mut now = Instant(1_000_000_000);
         let mut cx = Context { now, config: &config, challenge: &mut challenge };
-        let path = Path { mtu: 1500, ipv6: false };
+        let path = Path { mtu: 1500, ipv6: false, on_link: false };
         let open = Open { iss: ISS, path, rcv_space: 1 << 30, ts_offset: 0 };
         let mut tcb = Tcb::connect(&mut cx, &open, &mut sink);
         now = now + Duration::from_micros(100);
@@ -83,7 +83,7 @@ impl Bench {
         let syn = Segment {
             flags: Flags::SYN | Flags::ACK,
             wnd: 0xffff,
-            syn: SynOptions { mss: Some(1460), window_scale: Some(SHIFT), sack_permitted: true },
+            syn: SynOptions { mss: Some(1460), window_scale: Some(SHIFT), sack_permitted: true, unsummed: false },
             ..segment(IRS, ISS + 1, Lengths::single(0), now)
         };
         tcb.handle_segment(&mut cx, &syn, Placement::Empty, &mut sink);

@@ -45,7 +45,7 @@ impl Tcb {
         out: &mut impl CommandSink,
     ) -> Result<Tcb, Inconsistent> {
         from.check()?;
-        let path = Path { mtu: from.path_mtu.min(mtu), ipv6: from.ipv6 };
+        let path = Path { mtu: from.path_mtu.min(mtu), ipv6: from.ipv6, on_link: false };
         let ts_offset = from.ts_offset(cx.now);
         let scales = from.scales.unwrap_or_default();
         let open = Open { iss: from.snd_una, path, rcv_space: 0, ts_offset };

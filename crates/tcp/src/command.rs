@@ -29,6 +29,8 @@ pub struct SynReply {
     pub window_scale: Option<WindowScale>,
     /// Whether SACK-permitted goes out.
     pub sack_permitted: bool,
+    /// Whether the option goes out that asks to go without checksums, or grants it.
+    pub unsummed: bool,
 }
 
 /// The Streamer's first copy of a connection that may now carry data.
@@ -51,6 +53,9 @@ pub struct Synchronized {
     pub sack: bool,
     /// Whether ECN was agreed on (RFC 3168 §6.1.1): data goes out as ECT(0).
     pub ecn: bool,
+    /// The peer granted our wish to go without checksums (LA §4.2), so it accepts segments without.
+    /// Whether it knows that we granted its own, only its segments tell.
+    pub unsummed: bool,
     /// Shift of the peer's windows, if windows are scaled. The Streamer only records this and
     /// the following fields, for its successor.
     pub snd_wscale: Option<WindowScale>,
@@ -83,6 +88,8 @@ pub struct TransmitContext {
     pub ece: bool,
     /// CWR is to be set on the next new data segment (RFC 3168 §6.1.2).
     pub cwr: bool,
+    /// Segments have checksums, whatever was agreed on.
+    pub summed: bool,
     /// The bytes queued now leave, though `cork` is set (tcp(7), `TCP_NODELAY`).
     pub push: bool,
 }

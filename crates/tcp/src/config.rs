@@ -54,6 +54,9 @@ pub struct Config {
     pub window_scaling: bool,
     /// Negotiate ECN (RFC 3168): ask for it when opening, grant it when asked.
     pub ecn: bool,
+    /// Go without checksums with a peer on the same link that wants it too (LA §4.2): ask for it
+    /// when opening, grant it when asked. Only for links whose own check is trusted.
+    pub unsummed: bool,
     /// Receive window promised before the consumer posts any buffer, bytes.
     pub unposted_window: u32,
     /// Largest receive window, which decides the scale that we offer, bytes.
@@ -111,6 +114,7 @@ impl Default for Config {
             timestamps: true,
             window_scaling: true,
             ecn: false,
+            unsummed: false,
             unposted_window: 64 * 1024,
             max_window: 4 << 20,
             rto_min: Duration::from_millis(200),

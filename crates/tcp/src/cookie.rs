@@ -90,7 +90,11 @@ fn encode(key: &Key, tuple: &Tuple, irs: Seq, tick: u64, index: u32) -> Seq {
     Seq((tick as u32 & 31) << 27 | index << 24 | hash as u32 & 0xff_ffff)
 }
 
-/// The part of `agreed` that a cookie can carry: without timestamps only the MSS.
+/// The part of `agreed` that a cookie can carry: without timestamps only the MSS, and never that
+/// there are no checksums.
 pub(crate) fn limit(agreed: Agreed) -> Agreed {
-    if agreed.timestamps { agreed } else { Agreed { peer_mss: agreed.peer_mss, ..Agreed::default() } }
+    if agreed.timestamps {
+        return Agreed { unsummed: false, ..agreed };
+    }
+    Agreed { peer_mss: agreed.peer_mss, ..Agreed::default() }
 }

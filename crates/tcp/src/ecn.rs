@@ -19,9 +19,9 @@ impl Tcb {
         if !self.is.ecn {
             return;
         }
-        let echo = seg.ce || (self.is.ece && !seg.flags.contains(Flags::CWR));
-        if echo != self.is.ece {
-            self.is.ece = echo;
+        let echo = seg.ce || (self.rcv.ece && !seg.flags.contains(Flags::CWR));
+        if echo != self.rcv.ece {
+            self.rcv.ece = echo;
             self.is.untold = true;
             self.tell_transmit(out);
             reply.ack_now |= echo;

@@ -12,6 +12,10 @@ use crate::timers::Timer;
 /// SHLD-10 (RFC 9293 §3.8.3): R1 is at least 3.
 pub(crate) const R1: u8 = 3;
 
+/// Retransmissions or probes in a row without an answer after which checksums come back. One
+/// alone is often just a loss.
+pub(crate) const SUMS_AGAIN: u8 = 2;
+
 impl Tcb {
     /// Does whatever is due.
     pub fn on_deadline(&mut self, cx: &mut Context<'_>, out: &mut impl CommandSink) {
@@ -83,10 +87,22 @@ impl Tcb {
             // died is found by its neighbour entry's own probing (RFC 4861 §7.3).
             out.command(Command::Notify(Notice::SoftError(CloseReason::TimedOut)));
         }
+        if count == SUMS_AGAIN {
+            self.sum_again(out);
+        }
         if self.state.is_synchronized() {
             self.suspect_black_hole(cx, count);
         }
         true
+    }
+
+    /// Segments have checksums again, for good: something on the way, or a peer that went to another
+    /// stack, may drop those without.
+    pub(crate) fn sum_again(&mut self, out: &mut impl CommandSink) {
+        if std::mem::take(&mut self.is.unsummed) {
+            self.is.untold = true;
+            self.tell_transmit(out);
+        }
     }
 
     /// No answer for too long.

@@ -33,6 +33,8 @@ pub(crate) struct Agreed {
     pub timestamps: bool,
     /// Both do ECN.
     pub ecn: bool,
+    /// Both go without checksums.
+    pub unsummed: bool,
 }
 
 impl Agreed {
@@ -52,6 +54,7 @@ impl Agreed {
             sack: config.sack && syn.syn.sack_permitted,
             timestamps: config.timestamps && syn.timestamps.is_some(),
             ecn: config.ecn && ecn,
+            unsummed: config.unsummed && path.on_link && syn.syn.unsummed,
         }
     }
 
@@ -62,6 +65,7 @@ impl Agreed {
             mss: path.mss_limit(),
             window_scale: self.snd_wscale.map(|_| our_scale(config)),
             sack_permitted: self.sack,
+            unsummed: self.unsummed,
         }
     }
 }
@@ -73,6 +77,7 @@ pub(crate) fn offer(config: &Config, path: Path) -> SynReply {
         mss: path.mss_limit(),
         window_scale: config.window_scaling.then(|| our_scale(config)),
         sack_permitted: config.sack,
+        unsummed: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Probing an idle peer (RFC 9293 §3.8.4).
 
 use crate::command::CommandSink;
+use crate::expire::SUMS_AGAIN;
 use crate::state::State;
 use crate::tcb::{Context, Tcb};
 use crate::time::Instant;
@@ -44,6 +45,9 @@ impl Tcb {
         }
         rare.keepalive_sent += 1;
         rare.keepalive_at = cx.now;
+        if rare.keepalive_sent > SUMS_AGAIN {
+            self.sum_again(out);
+        }
         // SHLD-12 (RFC 9293 §3.8.4): SEG.SEQ = SND.NXT - 1 and no data.
         self.send_control(Flags::ACK, self.snd.snd_nxt() - 1, out);
         self.timers.arm(Timer::Life, cx.now + keepalive.interval);

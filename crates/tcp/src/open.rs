@@ -27,6 +27,7 @@ impl Tcb {
         let mut tcb = Tcb::new(cx, open, State::SynSent, rcv);
         tcb.is.timestamps = cx.config.timestamps;
         tcb.is.ecn = cx.config.ecn;
+        tcb.is.unsummed = cx.config.unsummed && open.path.on_link;
         tcb.send_syn(cx, false, out);
         tcb
     }
@@ -96,7 +97,11 @@ impl Tcb {
         if self.is.ecn {
             flags |= if opening { Flags::ECE | Flags::CWR } else { Flags::ECE };
         }
-        let syn = if opening { offer(cx.config, self.path) } else { self.reply(cx) };
+        let syn = if opening {
+            SynReply { unsummed: self.is.unsummed, ..offer(cx.config, self.path) }
+        } else {
+            self.reply(cx)
+        };
         let ts_ecr = self.is.timestamps.then_some(ts_ecr);
         let wnd = self.rcv.syn_window_field();
         out.command(Command::Control { flags, seq: iss, ack, wnd, syn: Some(syn), ts_ecr });
@@ -110,6 +115,7 @@ impl Tcb {
             sack: self.is.sack,
             timestamps: self.is.timestamps,
             ecn: self.is.ecn,
+            unsummed: self.is.unsummed,
         };
         agreed.reply(cx.config, self.path)
     }
@@ -144,6 +150,8 @@ impl Tcb {
             return settle_none(out);
         }
         let agreed = Agreed::with(cx.config, self.path, seg);
+        // Of two SYNs that cross neither answers the other, so nobody knows what the other knows.
+        let agreed = Agreed { unsummed: agreed.unsummed && self.is.unsummed && acks_syn, ..agreed };
         let room = self.rcv.room();
         self.rcv = Receiver::new(seg.seq + 1, room, cx.config.unposted_window, our_scale(cx.config));
         self.agree(&agreed);

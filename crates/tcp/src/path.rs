@@ -13,6 +13,8 @@ pub struct Path {
     pub mtu: u16,
     /// The connection runs over IPv6.
     pub ipv6: bool,
+    /// The peer is the next hop: no router is on the way.
+    pub on_link: bool,
 }
 
 impl Path {
@@ -47,11 +49,11 @@ mod tests {
     // tests: MUST-15, MUST-67
     #[test]
     fn mss_follows_from_mtu_and_version() {
-        let v4 = Path { mtu: 1500, ipv6: false };
-        let v6 = Path { mtu: 1500, ipv6: true };
+        let v4 = Path { mtu: 1500, ipv6: false, on_link: false };
+        let v6 = Path { mtu: 1500, ipv6: true, on_link: false };
         assert_eq!((v4.mss_limit(), v6.mss_limit()), (1460, 1440));
         assert_eq!((v4.default_mss(), v6.default_mss()), (536, 1220));
-        assert_eq!(Path { mtu: 20, ipv6: true }.mss_limit(), MIN_MSS);
+        assert_eq!(Path { mtu: 20, ..v6 }.mss_limit(), MIN_MSS);
         assert_eq!([None, Some(1000), Some(9000)].map(|mss| v4.with_mss(mss).mss_limit()), [1460, 1000, 1460]);
         assert_eq!(v6.with_mss(Some(1)).mss_limit(), MIN_MSS);
     }

@@ -7,6 +7,7 @@
 //! fit.
 
 use crate::command::{Command, CommandSink};
+use crate::expire::SUMS_AGAIN;
 use crate::tcb::{Context, Tcb};
 use crate::time::Duration;
 use crate::timers::Timer;
@@ -68,6 +69,9 @@ impl Tcb {
         let unanswered = self.probes > cx.config.retries;
         if unanswered || (self.is.orphan && self.probe_backoff >= ORPHAN_PROBES) {
             return self.give_up(out);
+        }
+        if self.probes >= SUMS_AGAIN {
+            self.sum_again(out);
         }
         // MUST-35, MUST-36 (RFC 9293 §3.8.6): probe.
         self.send_control(Flags::ACK, self.snd.snd_una() - 1, out);

@@ -51,7 +51,7 @@ impl Tcb {
     /// a run that is not predicted is to be given segment by segment.
     #[inline]
     pub fn is_predicted(&self, rule: Prediction, seg: &Segment, placement: Placement) -> bool {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.is.ece;
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.rcv.ece;
         if !plain || self.state != State::Established || !self.ack_is_current(seg) {
             return false;
         }

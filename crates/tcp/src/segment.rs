@@ -41,6 +41,8 @@ pub struct SynOptions {
     pub window_scale: Option<u8>,
     /// SACK permitted (RFC 2018 §2).
     pub sack_permitted: bool,
+    /// The peer asks to go without checksums, and its packet passed no router.
+    pub unsummed: bool,
 }
 
 /// Header facts of a received segment or run, checksum verified.

@@ -88,6 +88,8 @@ pub(crate) struct Is {
     pub sack: bool,
     pub scaled: bool,
     pub ecn: bool,
+    /// Both agreed to go without checksums, and nothing has spoken against it since.
+    pub unsummed: bool,
     /// The consumer closed its sending side.
     pub shut: bool,
     pub fin_sent: bool,
@@ -95,8 +97,7 @@ pub(crate) struct Is {
     pub orphan: bool,
     pub nodelay: bool,
     pub cork: bool,
-    /// We owe the peer an ECE (RFC 3168 §6.1.3), a CWR (§6.1.2).
-    pub ece: bool,
+    /// We owe the peer a CWR (RFC 3168 §6.1.2).
     pub cwr: bool,
     /// The Streamer has to be told whatever the limit says.
     pub untold: bool,
@@ -397,8 +398,9 @@ impl Tcb {
             max_wnd: self.max_wnd,
             nodelay: self.is.nodelay,
             cork: self.is.cork,
-            ece: self.is.ece,
+            ece: self.rcv.ece,
             cwr: self.is.cwr,
+            summed: !self.is.unsummed,
             push,
         }));
     }
@@ -425,6 +427,7 @@ impl Tcb {
         self.is.sack = agreed.sack;
         self.is.timestamps = agreed.timestamps;
         self.is.ecn = agreed.ecn;
+        self.is.unsummed = agreed.unsummed;
         self.snd_wscale = agreed.snd_wscale.unwrap_or_default();
         if !self.is.scaled {
             self.rcv.scale = WindowScale::default();
@@ -445,6 +448,7 @@ impl Tcb {
             ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),
             sack: self.is.sack,
             ecn: self.is.ecn,
+            unsummed: self.is.unsummed && !self.is.passive,
             snd_wscale: self.is.scaled.then_some(self.snd_wscale),
             peer_mss: self.peer_mss,
             advmss: self.advmss(),

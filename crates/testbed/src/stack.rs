@@ -87,7 +87,7 @@ impl Peer {
     pub fn new(iss: u32) -> Peer {
         let open = Open {
             iss: Seq(iss),
-            path: Path { mtu: MTU, ipv6: false },
+            path: Path { mtu: MTU, ipv6: false, on_link: false },
             rcv_space: BUFFER_BYTES,
             ts_offset: iss.rotate_left(16),
         };
@@ -253,6 +253,8 @@ impl Peer {
                             mss: Some(syn.mss),
                             window_scale: syn.window_scale.map(WindowScale::shift),
                             sack_permitted: syn.sack_permitted,
+                            // The testbed counts the cost of checksums: they are always there.
+                            unsummed: false,
                         };
                     }
                     self.frames.push(segment);

@@ -20,8 +20,8 @@ pub struct Stamp {
     ip_at: u8,
     tcp_at: u8,
     v6: bool,
-    /// The port completes the TCP checksum.
-    left_to_port: bool,
+    /// The checksum field varies too; else the port completes it, or there is a mark in its place.
+    summed: bool,
     ip_sum: u32,
     tcp_sum: u32,
 }
@@ -48,17 +48,8 @@ impl Stamp {
         bytes[..len].copy_from_slice(&room[..len]);
         let field = |at: usize| u32::from(!u16::from_be_bytes([bytes[at], bytes[at + 1]]));
         let (ip_sum, tcp_sum) = (if v6 { 0 } else { field(ip_at + 10) }, field(tcp_at + 16));
-        let left_to_port = emit.payload_sum.is_none();
-        Some(Stamp {
-            bytes,
-            len: len as u8,
-            ip_at: ip_at as u8,
-            tcp_at: tcp_at as u8,
-            v6,
-            left_to_port,
-            ip_sum,
-            tcp_sum,
-        })
+        let summed = emit.payload_sum.is_some() && !template.is_unsummed();
+        Some(Stamp { bytes, len: len as u8, ip_at: ip_at as u8, tcp_at: tcp_at as u8, v6, summed, ip_sum, tcp_sum })
     }
 
     /// Length of the headers in bytes.
@@ -102,7 +93,7 @@ impl Stamp {
         put(tcp + 4, high);
         put(tcp + 6, low);
         let pushed = if push { u32::from(Flags::PSH.0) } else { 0 };
-        if !self.left_to_port {
+        if self.summed {
             put(tcp + 16, finish(self.tcp_sum + u32::from(high) + u32::from(low) + pushed + payload_sum));
         }
         frame[tcp + 13] |= pushed as u8;
@@ -119,7 +110,8 @@ mod tests {
 
     #[test]
     fn a_stamped_segment_is_the_emitted_one() {
-        for (v6, summed, ts) in [(false, true, true), (true, true, true), (false, false, false), (true, false, true)] {
+        let table = [(false, true, true), (true, true, true), (false, false, false), (true, false, true)];
+        for (unsummed, (v6, summed, ts)) in [false, true].into_iter().flat_map(|u| table.map(|row| (u, row))) {
             let (src, dst) = if v6 {
                 (Addr::v6([1; 16]), Addr::v6([2; 16]))
             } else {
@@ -129,6 +121,7 @@ mod tests {
             let route =
                 Route { link: &link, src, dst, src_port: 1, dst_port: 2, ttl: 64, traffic_class: 0, flow_label: 0 };
             let template = Template::new(&route).unwrap();
+            let template = if unsummed { template.unsummed() } else { template };
             let payload = [0xa5; 77];
             for (seq, ip_id, push) in [(0, 0, false), (u32::MAX, 0xffff, true), (0x1234_5678, 9, false)] {
                 let flags = Flags::ACK | if push { Flags::PSH } else { Flags::NONE };

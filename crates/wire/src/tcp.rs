@@ -3,6 +3,7 @@
 mod acks;
 pub mod header;
 pub mod options;
+pub mod unsummed;
 
 pub use acks::Acks;
 

@@ -16,6 +16,7 @@ use crate::eth::{self, ether_type};
 use crate::packet::PROTOCOL_TCP;
 use crate::seq::Seq;
 use crate::tcp::options::{TIMESTAMPS_WORD, kind};
+use crate::tcp::unsummed::MARK;
 use crate::tcp::{Flags, SackBlocks, Timestamps};
 
 /// Most bytes that [`Template::emit`] writes.
@@ -80,6 +81,8 @@ pub struct Template {
     bytes: [u8; STORED],
     link_len: u8,
     v6: bool,
+    /// A mark stands where checksums would.
+    unsummed: bool,
     /// Partial sum of the IPv4 header with length, identification and checksum 0.
     ip_sum: u16,
     /// Partial sum of the pseudo header with length 0.
@@ -117,7 +120,7 @@ impl Template {
         ip[ip_len + 2..ip_len + 4].copy_from_slice(&route.dst_port.to_be_bytes());
         let pseudo_sum = checksum::pseudo(route.src, route.dst, PROTOCOL_TCP, 0) as u16;
         let ports_sum = checksum::fold(u32::from(route.src_port) + u32::from(route.dst_port));
-        Ok(Template { bytes, link_len: link_len as u8, v6, ip_sum, pseudo_sum, ports_sum })
+        Ok(Template { bytes, link_len: link_len as u8, v6, unsummed: false, ip_sum, pseudo_sum, ports_sum })
     }
 
     /// True for IPv6.
@@ -137,7 +140,8 @@ impl Template {
     /// `out` is too short for them or the packet longer than IP can say.
     ///
     /// The TCP checksum is complete if the payload's sum is given; if not, the
-    /// field holds the folded pseudo-header sum, for the port to go on from.
+    /// field holds the folded pseudo-header sum, for the port to go on from. An
+    /// [unsummed](Template::unsummed) segment has the mark, whatever the payload's sum.
     #[inline]
     pub fn emit(&self, out: &mut [u8], segment: &Emit<'_>) -> usize {
         let written = match (self.v6, self.link_len) {
@@ -175,6 +179,7 @@ impl Template {
         let flags_and_window = offset_and_flags << 16 | u32::from(segment.window);
         let pseudo = u64::from(self.pseudo_sum) + tcp_len as u64;
         let field = match segment.payload_sum {
+            Some(_) if self.unsummed => MARK,
             // MUST-2 (RFC 9293 §3.1)
             Some(payload) => {
                 let sum = pseudo
@@ -207,6 +212,20 @@ impl Template {
             self.ip_sum = checksum::fold64(checksum::header_sum(&self.bytes[ip..ip + 20]));
         }
         self
+    }
+
+    /// The same, but its segments go without a TCP checksum: the field holds
+    /// [`MARK`], except where the port is to complete a sum.
+    #[must_use]
+    pub fn unsummed(mut self) -> Template {
+        self.unsummed = true;
+        self
+    }
+
+    /// True for the template of segments without a TCP checksum.
+    #[inline]
+    pub const fn is_unsummed(&self) -> bool {
+        self.unsummed
     }
 
     /// The fields of the IPv4 header that are the segment's own.

@@ -75,6 +75,12 @@ pub struct StackArgs {
     /// How often coalesced segments are acknowledged
     #[arg(long, value_enum, default_value_t = AcksArg::PerRun)]
     pub acks: AcksArg,
+
+    /// What finds damage to segments: TCP's checksum, or the check of the link. The latter takes a
+    /// peer on the same link that is an engine with the same choice, and a port that leaves checksums
+    /// to the engine; all else has checksums
+    #[arg(long, value_enum, default_value_t = IntegrityArg::Checksum)]
+    pub integrity: IntegrityArg,
 }
 
 /// A stack, as `--port` names it.
@@ -113,6 +119,15 @@ pub enum AcksArg {
     PerRun,
     /// One ACK for every second segment, as without coalescing
     EverySecond,
+}
+
+/// `--integrity`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum IntegrityArg {
+    /// TCP's checksum (RFC 9293 §3.1)
+    Checksum,
+    /// The link's own check, such as Ethernet's
+    Link,
 }
 
 /// Parses `ADDR/LEN`. An address without a length is a network of one host.
@@ -164,6 +179,7 @@ impl StackArgs {
             AcksArg::PerRun => Acks::PerRun,
             AcksArg::EverySecond => Acks::EverySecond,
         };
+        config.engine.tcp.unsummed = self.integrity == IntegrityArg::Link;
         let interface = &mut config.engine.interface;
         interface.addresses.clone_from(&self.addrs);
         for gateway in &self.gateways {

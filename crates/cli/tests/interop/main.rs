@@ -7,6 +7,7 @@
 //!   conversation  traffic other than bulk data
 //!   path          a narrow link in the middle
 //!   many          ten thousand connections
+//!   unsummed      checksums that two engines leave out, and the kernel gets
 //! ```
 
 mod conversation;
@@ -14,4 +15,5 @@ mod many;
 mod matrix;
 mod path;
 mod transfer;
+mod unsummed;
 mod wire;

@@ -141,7 +141,8 @@ pub fn curl(netns: &Netns, ip: Ip, site: &Site) -> Result<(), String> {
     same_digest(site, String::from_utf8_lossy(&output.stdout).split_whitespace().next().unwrap_or(""))
 }
 
-fn same_digest(site: &Site, sha256: &str) -> Result<(), String> {
+/// Compares the digest of what arrived.
+pub fn same_digest(site: &Site, sha256: &str) -> Result<(), String> {
     if sha256 == site.sha256 { Ok(()) } else { Err(format!("the digest is {sha256}, not {}", site.sha256)) }
 }
 
@@ -172,7 +173,17 @@ pub fn connect(netns: &Netns, addr: SocketAddr) -> io::Result<TcpStream> {
 }
 
 fn get(wire: &Wire, ip: Ip, site: &Site, faults: Option<Faults>) -> Result<u64, String> {
-    let mut command = wire.baton("get", faults);
+    get_by(wire.baton("get", faults), ip, site)
+}
+
+/// Fetches a site's file from nginx with further arguments.
+pub fn get_with(wire: &Wire, ip: Ip, site: &Site, args: &[&str]) -> Result<u64, String> {
+    let mut command = wire.baton("get", None);
+    command.args(args);
+    get_by(command, ip, site)
+}
+
+fn get_by(mut command: std::process::Command, ip: Ip, site: &Site) -> Result<u64, String> {
     command.args(["-o", "-", &format!("http://{}/ramp", ip.url_host(KERNEL))]).stdout(Stdio::null());
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -237,6 +237,11 @@ impl Endpoint {
         hop
     }
 
+    /// True if `remote` is its own next hop, a neighbour on an Ethernet link.
+    pub fn is_on_link(&self, remote: Addr) -> bool {
+        self.config.ethernet && self.routes.next_hop(remote) == Some(remote)
+    }
+
     /// Takes a reference on the next hop back to `remote`, the sender of `frame`. An unknown
     /// neighbour gets the frame's source address.
     pub fn hop_from_frame(&mut self, now: Instant, remote: Addr, frame: &[u8]) -> Option<HopId> {

@@ -54,6 +54,8 @@ pub enum Event {
         /// Orders that the Streamer had carried out, as its end of the ring counts them: it
         /// cannot know a connection that a later order opened.
         orders_done: usize,
+        /// The peer is the next hop: no router is on the way.
+        on_link: bool,
     },
     /// The events of a run before this one are those of a watched connection.
     Mark {

@@ -109,6 +109,10 @@ pub mod bits {
     pub const URGENT_TOLD: u32 = 1 << 20;
     /// The points of its messages are recorded.
     pub const WATCHED: u32 = 1 << 21;
+    /// Segments without a checksum are accepted: we granted it, or were granted it.
+    pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
+    /// What is sent has no checksum.
+    pub const SENDS_UNSUMMED: u32 = 1 << 23;
 }
 
 /// Receive half: first cache line validates and places, the second names.

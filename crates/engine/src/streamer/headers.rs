@@ -4,7 +4,7 @@
 //! half a context, so a small cache keeps it for the connections that sent last, and idle
 //! connections have none.
 
-use super::context::Flow;
+use super::context::{Flow, bits};
 use super::{ConnId, Streamer};
 use crate::endpoint::HopId;
 use crate::frame_io::TxMeta;
@@ -17,7 +17,7 @@ use baton_wire::error::BuildError;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::header::{HEADER_LEN, Header, MAX_HEADER_LEN, fill_checksum};
 use baton_wire::tcp::options::TcpOption;
-use baton_wire::tcp::{Flags, SackBlocks, Timestamps};
+use baton_wire::tcp::{Flags, SackBlocks, Timestamps, unsummed};
 use baton_wire::template::{Emit, Route, Template};
 
 /// Room for all headers of a frame.
@@ -73,10 +73,14 @@ impl Streamer {
     pub(super) fn ready_template(&mut self, conn: ConnId) -> bool {
         let flow = &self.flows[conn.0];
         let Some(link) = self.endpoint.link_header(HopId(flow.tx.hop)) else { return false };
-        if self.templates.get(conn).is_some_and(|kept| kept.link[..usize::from(kept.link_len)] == *link) {
+        let unsummed = flow.has(bits::SENDS_UNSUMMED);
+        let fits =
+            |kept: &Kept| kept.link[..usize::from(kept.link_len)] == *link && kept.template.is_unsummed() == unsummed;
+        if self.templates.get(conn).is_some_and(fits) {
             return true;
         }
         let Ok(template) = template_of(&self.route(link, &flow.rx.tuple, flow.ip), flow.ip) else { return false };
+        let template = if unsummed { template.unsummed() } else { template };
         let mut kept = Kept { conn, link: [0; LINK], link_len: link.len() as u8, template };
         kept.link[..link.len()].copy_from_slice(link);
         self.templates.entries[conn.0 as usize % KEPT] = Some(kept);
@@ -138,8 +142,8 @@ fn write_control(
     ip_id: u16,
     buffer: &mut [u8],
 ) -> Option<usize> {
-    let mut options: ArrayVec<TcpOption<'_>, 4> = ArrayVec::new();
-    // The order in which Linux sends them.
+    let mut options: ArrayVec<TcpOption<'_>, 5> = ArrayVec::new();
+    // The order in which Linux sends them, ours last.
     if let Some(syn) = &control.syn {
         options.push(TcpOption::Mss(syn.mss));
         if syn.sack_permitted {
@@ -148,6 +152,9 @@ fn write_control(
     }
     options.extend(control.ts.map(TcpOption::Timestamps));
     options.extend(control.syn.and_then(|syn| syn.window_scale).map(|scale| TcpOption::WindowScale(scale.shift())));
+    if control.syn.is_some_and(|syn| syn.unsummed) {
+        options.push(TcpOption::Unsummed { ttl: route.ttl });
+    }
     let mut tcp = [0; MAX_HEADER_LEN];
     let header = Header {
         src_port: route.src_port,
@@ -178,7 +185,11 @@ fn write_control(
     }
     let segment = buffer.get_mut(at..at + tcp_len)?;
     segment.copy_from_slice(&tcp[..tcp_len]);
-    fill_checksum(segment, route.src, route.dst).ok()?;
+    if control.unsummed {
+        unsummed::mark(segment);
+    } else {
+        fill_checksum(segment, route.src, route.dst).ok()?;
+    }
     Some(at + tcp_len)
 }
 
@@ -191,6 +202,8 @@ pub(super) struct ControlSegment {
     pub wnd: u16,
     pub syn: Option<SynReply>,
     pub ts: Option<Timestamps>,
+    /// It goes without a checksum.
+    pub unsummed: bool,
 }
 
 impl Flow {

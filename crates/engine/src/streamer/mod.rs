@@ -33,6 +33,7 @@ mod publish;
 mod receive;
 mod segment;
 mod transmit;
+mod unsummed;
 
 pub use crate::seam::kinds::{AdoptError, Carried, MAX_OPTIONS};
 pub use consumers::ConsumerId;
@@ -286,7 +287,8 @@ impl Streamer {
     /// Names the event that comes next.
     fn event_tuple(&mut self, tuple: Tuple) {
         let orders_done = self.orders.position();
-        self.event(Event::Tuple { tuple, orders_done });
+        let on_link = self.endpoint.is_on_link(tuple.remote);
+        self.event(Event::Tuple { tuple, orders_done, on_link });
     }
 
     /// Adds an event that room was reserved for.

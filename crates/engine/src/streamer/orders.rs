@@ -49,7 +49,7 @@ impl Streamer {
                 let tuple = self.order_tuple;
                 let Some(hop) = self.endpoint.hop_for(now, tuple.remote) else { return true };
                 let ts = ts.map(|(val, ecr)| Timestamps { val, ecr });
-                let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
+                let control = ControlSegment { flags, seq, ack, wnd, syn, ts, unsummed: false };
                 let mut header = [0; MAX_HEADER];
                 let built = self.build_control(&tuple, hop.0, IpFields::default(), &control, &mut header);
                 self.endpoint.hop_release(hop);
@@ -116,13 +116,17 @@ impl Streamer {
             }
             Command::Drop { park } => self.unpark(conn, park),
             Command::Control { flags, seq, ack, wnd, syn, ts_ecr } => {
-                let flow = &self.flows[conn.0];
+                let flow = &mut self.flows[conn.0];
+                if flags.contains(Flags::SYN | Flags::ACK) && syn.is_some_and(|syn| syn.unsummed) {
+                    flow.bits |= bits::ACCEPTS_UNSUMMED;
+                }
+                let unsummed = flow.has(bits::SENDS_UNSUMMED) && !flags.contains(Flags::SYN);
                 let (tuple, hop, ip) = (flow.rx.tuple, flow.tx.hop, flow.ip);
                 let (snd_una, snd_nxt) = (flow.tx.snd_una, flow.tx.snd_nxt);
                 let resets = flags.contains(Flags::RST) && flow.has(bits::SYNCHRONIZED);
                 let ts = flow.control_timestamps(now, ts_ecr);
                 let mut send = |seq| {
-                    let control = ControlSegment { flags, seq, ack, wnd, syn, ts };
+                    let control = ControlSegment { flags, seq, ack, wnd, syn, ts, unsummed };
                     let mut header = [0; MAX_HEADER];
                     let Some((len, meta)) = self.build_control(&tuple, hop, ip, &control, &mut header) else {
                         return true;
@@ -218,6 +222,9 @@ impl Streamer {
         if sync.ecn {
             flow.bits |= bits::ECN;
         }
+        if sync.unsummed {
+            flow.bits |= bits::ACCEPTS_UNSUMMED | bits::SENDS_UNSUMMED;
+        }
         if sync.fin_sent {
             flow.bits |= bits::FIN_WANTED | bits::FIN_SENT;
             if sync.snd_una == sync.snd_nxt {
@@ -256,6 +263,9 @@ impl Streamer {
         set(flow, bits::CORK, context.cork);
         set(flow, bits::ECE, context.ece);
         set(flow, bits::CWR, context.cwr);
+        if context.summed {
+            flow.bits &= !bits::SENDS_UNSUMMED;
+        }
         if context.push && flow.queued() > 0 {
             flow.bits |= bits::PUSH;
         }

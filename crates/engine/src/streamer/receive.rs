@@ -11,7 +11,7 @@
 
 use super::aggregate::{Burst, Unit};
 use super::context::{Flow, bits};
-use super::place::{FAST_RANGES, Placing, sums_right};
+use super::place::{FAST_RANGES, Placing};
 use super::{ConnId, Streamer};
 use crate::endpoint::Verdict;
 use crate::frame_io::RxFrame;
@@ -21,7 +21,6 @@ use crate::seam::event::{Event, SegmentEvent};
 use baton_tcp::segment::{Lengths, Placement, SynOptions};
 use baton_tcp::time::Instant;
 use baton_wire::addr::Tuple;
-use baton_wire::checksum;
 use baton_wire::packet::{Packet, Reject};
 use baton_wire::tcp::options::TcpOption;
 use baton_wire::tcp::{Flags, SackBlocks};
@@ -151,7 +150,7 @@ impl Streamer {
     #[inline]
     fn handle_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
         if packet.payload_len == 0 {
-            if self.checksum_right(frame, packet) {
+            if self.checksum_right(conn, frame, packet) {
                 self.tell_segment(conn, frame, packet, lengths, Placement::Empty);
             }
             return;
@@ -160,11 +159,13 @@ impl Streamer {
             self.park_segment(conn, frame, packet, lengths);
             return;
         }
-        // The sum of everything but the payload; `None` if the port vouches.
-        let header_sum = (!frame.meta.checksum_verified).then(|| packet.header_sum(frame.data));
+        // The sum of everything but the payload; `None` if it is not needed.
+        let trusted = self.flows[conn.0].trusts(frame, packet);
+        let header_sum = (!trusted).then(|| packet.header_sum(frame.data));
         match self.place(conn, packet.seq, packet.payload(frame.data), header_sum, FAST_RANGES) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
+                self.heard(conn, frame, packet);
                 let flow = &mut self.flows[conn.0];
                 if let Some(timestamps) = packet.timestamps.filter(|_| flow.has(bits::TIMESTAMPS)) {
                     flow.on_timestamp(packet.seq, timestamps.val);
@@ -173,14 +174,14 @@ impl Streamer {
                 self.tell_segment(conn, frame, packet, lengths, Placement::Placed { rcv_nxt, new_bytes });
             }
             Placing::NoBuffer => self.park_segment(conn, frame, packet, lengths),
-            Placing::Corrupt => self.counters.drop_tcp_checksum += 1,
+            Placing::Corrupt => self.count_corrupt(conn, frame, packet),
             Placing::TooManyRanges => self.counters.drop_ranges_full += 1,
         }
     }
 
     /// Slow path: keeps the payload for the TCE to judge.
     fn park_segment(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet, lengths: Lengths) {
-        if !self.checksum_right(frame, packet) {
+        if !self.checksum_right(conn, frame, packet) {
             return;
         }
         self.counters.rx_slow += 1;
@@ -219,7 +220,7 @@ impl Streamer {
             self.counters.drop_source += 1;
             return;
         }
-        if !self.checksum_right(frame, packet) {
+        if !self.checksum_right(ConnId::NONE, frame, packet) {
             return;
         }
         self.counters.rx_unknown += 1;
@@ -300,17 +301,6 @@ impl Streamer {
         if let Some(run) = self.run.take() {
             self.event(Event::Segment(run));
         }
-    }
-
-    #[inline]
-    fn checksum_right(&mut self, frame: &RxFrame<'_>, packet: &Packet) -> bool {
-        // MUST-3 (RFC 9293 §3.1): the receiver checks the checksum.
-        let right = frame.meta.checksum_verified
-            || sums_right(packet.header_sum(frame.data), checksum::sum(packet.payload(frame.data)));
-        if !right {
-            self.counters.drop_tcp_checksum += 1;
-        }
-        right
     }
 
     /// Asks the consumer for a buffer if this payload lies in the offered window but has none.
@@ -412,6 +402,7 @@ fn rare_options(packet: &Packet, frame: &[u8]) -> (SackBlocks, SynOptions) {
             Ok(TcpOption::WindowScale(shift)) => syn.window_scale = Some(shift),
             Ok(TcpOption::SackPermitted) => syn.sack_permitted = true,
             Ok(TcpOption::Sack(blocks)) => sack = blocks,
+            Ok(TcpOption::Unsummed { ttl }) => syn.unsummed = ttl == packet.ttl,
             Ok(_) => {}
             // MUST-7 (RFC 9293 §3.1): an illegal length ends the walk, quietly.
             Err(_) => break,

@@ -197,10 +197,10 @@ impl Sender<'_> {
         Some(header_len)
     }
 
-    /// Copies payload into the frame; its sum, unless the port fills it in.
+    /// Copies payload into the frame; its sum, unless the port fills it in or there is to be none.
     #[inline]
     fn copy_payload(&self, pos: u64, frame: &mut [u8]) -> Option<u32> {
-        let with_sum = !self.capabilities.tx_checksum;
+        let with_sum = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
         let mut cursor = self.cursor(pos);
         let at = pos.wrapping_sub(cursor.start);
         if at + frame.len() as u64 <= u64::from(cursor.extent.len()) {
@@ -252,7 +252,8 @@ impl Sender<'_> {
             done += piece.len();
         }
         let mut header = [0; MAX_HEADERS];
-        let sum = if self.capabilities.tx_checksum { None } else { Some(self.sum_parts(pos, cut.len)) };
+        let summed = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
+        let sum = summed.then(|| self.sum_parts(pos, cut.len));
         let meta = self.write_header(template, cut, sum, &mut header);
         let header_len = usize::from(meta.header_len);
         if let Some(marks) = &mut self.marks {
@@ -280,6 +281,8 @@ impl Sender<'_> {
 
     #[inline]
     fn write_header(&mut self, template: &Template, cut: &Cut, sum: Option<u32>, header: &mut [u8]) -> TxMeta {
+        // A template without checksums takes any sum for one that it need not write.
+        let sum = if template.is_unsummed() { Some(0) } else { sum };
         *self.ip_id = self.ip_id.wrapping_add(1);
         let len = template.emit(header, &self.emit(cut, sum, *self.ip_id));
         TxMeta {

@@ -114,6 +114,7 @@ pub struct Tce {
     least_iss: Option<Seq>,
     /// From the entries before the event at hand.
     tuple: Tuple,
+    on_link: bool,
     rare: (SackBlocks, SynOptions, u16),
     arriving: Arriving,
     /// The rest of a run that is taken segment by segment.
@@ -166,6 +167,7 @@ impl Tce {
             newborn: Newborn::default(),
             least_iss: None,
             tuple: Tuple::default(),
+            on_link: false,
             rare: (SackBlocks::new(), SynOptions::default(), 0),
             arriving: Arriving::default(),
             rest: None,
@@ -246,8 +248,8 @@ impl Tce {
         match *event {
             Event::Segment(ref segment) => self.handle_segment(now, segment),
             Event::Options { sack, syn, urgent } => self.rare = (sack, syn, urgent),
-            Event::Tuple { tuple, orders_done } => {
-                self.tuple = tuple;
+            Event::Tuple { tuple, orders_done, on_link } => {
+                (self.tuple, self.on_link) = (tuple, on_link);
                 self.newborn.known_until(orders_done);
             }
             Event::Mark { consumer, slot, placed } => self.mark_decided(consumer, slot, placed),

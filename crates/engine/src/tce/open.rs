@@ -58,7 +58,7 @@ impl Tce {
         if let Some(conn) = self.newborn.find(&tuple).filter(|conn| self.holds(*conn)) {
             return self.handle_early(now, conn, segment, placement);
         }
-        let path = self.path(&tuple);
+        let path = self.path();
         let Some(entry) = self.listeners.find(&tuple) else {
             self.dispose(ConnId::NONE, placement);
             if let Some(reset) = reset_for(segment) {
@@ -166,7 +166,7 @@ impl Tce {
             }),
         );
         self.newborn.add(*tuple, conn, self.orders.position());
-        let path = self.path(tuple).with_mss(crate::options::most_mss_of(begin.options));
+        let path = self.path().with_mss(crate::options::most_mss_of(begin.options));
         let open = handshake::Open { iss: self.key.iss(now, tuple), path, rcv_space: 0, ts_offset };
         let mut cx = Context { now, config: &self.config.tcp, challenge: &mut self.challenge };
         let mut out = Commands { conn, orders: &mut self.orders, released: false };
@@ -223,8 +223,9 @@ impl Tce {
         push(&mut self.orders, Order::Reply { flags, seq, ack, wnd, syn, ts });
     }
 
-    fn path(&self, tuple: &Tuple) -> Path {
-        Path { mtu: self.config.mtu, ipv6: !tuple.remote.is_v4() }
+    /// The path of the tuple at hand.
+    fn path(&self) -> Path {
+        Path { mtu: self.config.mtu, ipv6: !self.tuple.remote.is_v4(), on_link: self.on_link }
     }
 }
 

@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 16] = [
+pub const ALL: [Experiment; 17] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -54,6 +54,7 @@ pub const ALL: [Experiment; 16] = [
     la1994::ROUND_TRIPS,
     la1994::PREDICTION,
     la1994::PASSES,
+    la1994::CORRUPTION,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
     ch2006::host_first::EXPERIMENT,

@@ -27,7 +27,10 @@ fn our_syn_offers_everything() {
     let rig = Rig::connecting(Config::default().with(|config| config.ecn = true));
     let (flags, seq, _, wnd, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!((flags, seq), (Flags::SYN | Flags::ECE | Flags::CWR, ISS));
-    assert_eq!(reply, SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true });
+    assert_eq!(
+        reply,
+        SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false }
+    );
     assert_eq!((wnd, ts_ecr), (0xffff, Some(0)));
 }
 
@@ -36,16 +39,19 @@ fn our_syn_offers_everything() {
 fn our_syn_ack_confirms_only_what_was_offered() {
     let (flags, seq, ack, _, reply, ts_ecr) = syn_of(&Rig::answering(Config::default()).out);
     assert_eq!((flags, seq, ack), (SYN_ACK, ISS, RCV));
-    assert_eq!(reply, SynReply { mss: 1460, window_scale: None, sack_permitted: false });
+    assert_eq!(reply, SynReply { mss: 1460, window_scale: None, sack_permitted: false, unsummed: false });
     assert_eq!(ts_ecr, None);
     let mut offer = syn(Flags::SYN | Flags::ECE | Flags::CWR, Seq(0));
-    offer.syn = SynOptions { mss: Some(1400), window_scale: Some(20), sack_permitted: true };
+    offer.syn = SynOptions { mss: Some(1400), window_scale: Some(20), sack_permitted: true, unsummed: false };
     offer.timestamps = ts(4_242, 0);
     let config = Config::default().with(|config| config.ecn = true);
     let mut rig = Rig::with(config, |cx, out| Tcb::accept(cx, &offer, &open(), out));
     let (flags, _, _, _, reply, ts_ecr) = syn_of(&rig.out);
     assert_eq!(flags, SYN_ACK | Flags::ECE);
-    assert_eq!(reply, SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true });
+    assert_eq!(
+        reply,
+        SynReply { mss: 1460, window_scale: Some(WindowScale::new(7)), sack_permitted: true, unsummed: false }
+    );
     assert_eq!(ts_ecr, Some(4_242));
     let info = rig.info();
     assert_eq!(info.snd_wscale, Some(WindowScale::new(14)), "clamped (RFC 7323 §2.3)");
@@ -68,7 +74,7 @@ fn effective_mss_is_the_least_of_peer_path_and_options() {
         let mut offer = syn(Flags::SYN, Seq(0));
         offer.syn.mss = mss;
         offer.timestamps = if timestamps { ts(1, 0) } else { None };
-        let open = Open { path: Path { mtu, ipv6 }, ..open() };
+        let open = Open { path: Path { mtu, ipv6, on_link: false }, ..open() };
         let mut rig = Rig::with(Config::default(), |cx, out| Tcb::accept(cx, &offer, &open, out));
         assert_eq!(rig.info().snd_mss, expected, "{mss:?} {mtu} {ipv6} {timestamps}");
     }

@@ -188,6 +188,7 @@ impl Host {
                             mss: Some(syn.mss),
                             window_scale: syn.window_scale.map(WindowScale::shift),
                             sack_permitted: syn.sack_permitted,
+                            unsummed: syn.unsummed,
                         };
                     }
                     self.frames.push(s);

@@ -16,7 +16,7 @@ use baton_wire::seq::{Seq, WindowScale};
 use baton_wire::tcp::Flags;
 
 const KEY: Key = Key([9; 16]);
-const PATH: Path = Path { mtu: 1500, ipv6: false };
+const PATH: Path = Path { mtu: 1500, ipv6: false, on_link: false };
 
 fn tuple() -> Tuple {
     Tuple { local: Addr::v4([10, 0, 0, 1]), remote: Addr::v4([10, 0, 0, 2]), local_port: 80, remote_port: 4000 }
@@ -108,7 +108,7 @@ fn without_timestamps_a_cookie_brings_the_mss_back() {
         let (iss, _) = cookie(&mut listener, now, &config, &offer);
         let back = answer(iss, None);
         let Disposition::Established(decoded) = decide(&mut listener, now, &config, &back) else { panic!() };
-        let jumbo = baton_tcp::handshake::Open { path: Path { mtu: 9_018, ipv6: false }, ..open() };
+        let jumbo = baton_tcp::handshake::Open { path: Path { mtu: 9_018, ipv6: false, on_link: false }, ..open() };
         let mut rig = Rig::with(config.clone(), |cx, out| Tcb::from_cookie(cx, &back, &decoded, &jumbo, out));
         assert_eq!((rig.info().snd_mss, rig.info().snd_wscale), (kept, None));
     }

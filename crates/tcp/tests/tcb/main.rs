@@ -20,4 +20,5 @@ mod rig;
 mod runs;
 mod scripts;
 mod states;
+mod unsummed;
 mod window;

@@ -24,7 +24,7 @@ pub const RST_ACK: Flags = Flags(0x14);
 pub const WND: u16 = 50_000;
 
 pub fn open() -> Open {
-    Open { iss: ISS, path: Path { mtu: 1500, ipv6: false }, rcv_space: 1 << 16, ts_offset: 77 }
+    Open { iss: ISS, path: Path { mtu: 1500, ipv6: false, on_link: false }, rcv_space: 1 << 16, ts_offset: 77 }
 }
 
 /// Options off, so that a test sees only what it is about.

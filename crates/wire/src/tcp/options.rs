@@ -4,7 +4,7 @@
 //!   kind 0  end of list    kind 1  no operation    else  kind, length, data
 //! ```
 
-use super::{SackBlocks, Timestamps};
+use super::{SackBlocks, Timestamps, unsummed};
 use crate::error::BuildError;
 use crate::seq::Seq;
 
@@ -31,6 +31,8 @@ pub mod kind {
     pub const SACK: u8 = 5;
     /// Timestamps (RFC 7323 §3.2).
     pub const TIMESTAMPS: u8 = 8;
+    /// Experiments, told apart by an identifier (RFC 4727 §5, RFC 6994).
+    pub const EXPERIMENT: u8 = 254;
 }
 
 /// One option.
@@ -47,6 +49,11 @@ pub enum TcpOption<'a> {
     Sack(SackBlocks),
     /// Timestamps.
     Timestamps(Timestamps),
+    /// The sender asks to go without checksums ([`unsummed`]).
+    Unsummed {
+        /// Time to live, or hop limit, that the packet left with.
+        ttl: u8,
+    },
     /// An option that is not known, or a known one of a wrong length.
     Unknown {
         /// The option's kind (IANA, TCP parameters).
@@ -127,7 +134,10 @@ impl<'a> TcpOption<'a> {
                 }
                 _ => TcpOption::Unknown { kind, data },
             },
-            (kind, data) => TcpOption::Unknown { kind, data },
+            (kind, data) => match unsummed::ttl_of(kind, data) {
+                Some(ttl) => TcpOption::Unsummed { ttl },
+                None => TcpOption::Unknown { kind, data },
+            },
         }
     }
 
@@ -139,6 +149,7 @@ impl<'a> TcpOption<'a> {
             TcpOption::SackPermitted => 2,
             TcpOption::Sack(blocks) => 2 + 8 * blocks.len(),
             TcpOption::Timestamps(_) => 10,
+            TcpOption::Unsummed { .. } => 2 + unsummed::DATA_LEN,
             TcpOption::Unknown { data, .. } => 2 + data.len(),
         }
     }
@@ -175,6 +186,11 @@ impl<'a> TcpOption<'a> {
                 data[..4].copy_from_slice(&ts.val.to_be_bytes());
                 data[4..].copy_from_slice(&ts.ecr.to_be_bytes());
                 kind::TIMESTAMPS
+            }
+            TcpOption::Unsummed { ttl } => {
+                data[..4].copy_from_slice(&unsummed::EXID.to_be_bytes());
+                data[4] = *ttl;
+                kind::EXPERIMENT
             }
             TcpOption::Unknown { kind, data: bytes } => {
                 data.copy_from_slice(bytes);

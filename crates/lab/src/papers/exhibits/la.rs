@@ -81,4 +81,16 @@ pub const EXHIBITS: &[Exhibit] = &[
         "Two engines on one thread over a wire in memory whose ends vouch for its bytes: no device, no wake-up. One pass of \
          copy and checksum leaves little to save by leaving the checksum out.",
     ),
+    Exhibit {
+        id: "la-error-sources",
+        paper: &LA,
+        what: "Error sources",
+        about: "damage at a switch, a controller, a gateway and a link, by who finds it",
+        method: Method::Simulated,
+        why: "The paper argues (§4.2.1) and has no figures. Two engines in virtual time send over a path that damages \
+              one frame with payload of eight. The CRC is that of AAL5 and Ethernet. Where a switch makes it anew, as some \
+              Ethernet switches do, it covers less than AAL5's. A gateway is a router: it lowers the time to live, so the \
+              engines keep their checksums.",
+        from: &["la-corruption"],
+    },
 ];

@@ -1,9 +1,10 @@
 //! LA, *Latency Analysis of TCP on an ATM Network*: what copies, checksums and the search for a
-//! connection cost, round trips over every device, and round trips with and without header prediction and
-//! one pass.
+//! connection cost, round trips over every device, round trips with and without header prediction and one
+//! pass, and who finds damage.
 //!
 //! The paper's tables by layer (2 and 3) are not here: the engine has no points of time at its layers yet.
 
+mod corruption;
 mod kernels;
 mod passes;
 mod prediction;
@@ -11,6 +12,7 @@ mod round_trips;
 mod search;
 mod trips;
 
+pub use corruption::EXPERIMENT as CORRUPTION;
 pub use passes::EXPERIMENT as PASSES;
 pub use prediction::EXPERIMENT as PREDICTION;
 pub use round_trips::EXPERIMENT as ROUND_TRIPS;
