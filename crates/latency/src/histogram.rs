@@ -62,7 +62,7 @@ impl Histogram {
         }
     }
 
-    /// What it has at this moment. Times that are recorded meanwhile may be missing in part.
+    /// Reads it. Times that are recorded meanwhile may be missing in part.
     pub fn read(&self) -> Counts {
         let buckets = self.buckets.iter().map(|count| count.load(Ordering::Relaxed).into()).collect();
         let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
@@ -70,7 +70,7 @@ impl Histogram {
     }
 }
 
-/// What a [`Histogram`] had at a moment, or several of them together.
+/// A reading of a [`Histogram`], or several together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counts {
     /// The number of times.
@@ -93,7 +93,7 @@ impl Counts {
         Counts { count: buckets.iter().sum(), sum, longest, buckets }
     }
 
-    /// What a copy of a [`Histogram`]'s memory has, as words of the machine's byte order.
+    /// Reads a copy of a [`Histogram`]'s memory, as words of the machine's byte order.
     pub fn of_words(words: &[u64; WORDS]) -> Counts {
         let bytes = words[2..].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
         let count = |four: &[u8]| u32::from_ne_bytes(std::array::from_fn(|at| four[at])).into();
@@ -108,7 +108,7 @@ impl Counts {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(here, there)| *here += there);
     }
 
-    /// What came since an earlier reading of the same histogram. The longest is that of all time.
+    /// The difference to an earlier reading of the same histogram. The longest is that of all time.
     pub fn since(&self, earlier: &Counts) -> Counts {
         let buckets = self.buckets.iter().zip(&earlier.buckets).map(|(now, then)| now.saturating_sub(*then)).collect();
         Counts::new(self.sum.saturating_sub(earlier.sum), self.longest, buckets)

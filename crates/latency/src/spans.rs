@@ -15,7 +15,7 @@ impl Spans {
         self.0[layer as usize].record(ns);
     }
 
-    /// What a layer has at this moment.
+    /// Reads a layer.
     pub fn read(&self, layer: Layer) -> Counts {
         self.0[layer as usize].read()
     }

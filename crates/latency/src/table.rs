@@ -2,7 +2,7 @@
 
 use crate::{Counts, Direction, LAYERS, Layer, Spans, WORDS};
 
-/// What was counted in each layer.
+/// A reading of each layer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Table {
     layers: Vec<Counts>,
@@ -33,12 +33,12 @@ impl Default for Table {
 }
 
 impl Table {
-    /// What spans have at this moment.
+    /// Reads spans.
     pub fn of(spans: &Spans) -> Table {
         Table { layers: Layer::ALL.iter().map(|layer| spans.read(*layer)).collect() }
     }
 
-    /// What a copy of the memory of spans has, as words of the machine's byte order, a histogram a layer.
+    /// Reads a copy of the memory of spans, as words of the machine's byte order, a histogram a layer.
     pub fn of_words(words: &[[u64; WORDS]; LAYERS]) -> Table {
         Table { layers: words.iter().map(Counts::of_words).collect() }
     }
@@ -48,12 +48,12 @@ impl Table {
         self.layers.iter_mut().zip(&other.layers).for_each(|(here, there)| here.add(there));
     }
 
-    /// What came since an earlier one of the same spans.
+    /// The difference to an earlier one of the same spans.
     pub fn since(&self, earlier: &Table) -> Table {
         Table { layers: self.layers.iter().zip(&earlier.layers).map(|(now, then)| now.since(then)).collect() }
     }
 
-    /// What a layer has.
+    /// The counts of a layer.
     pub fn layer(&self, layer: Layer) -> &Counts {
         &self.layers[layer as usize]
     }
