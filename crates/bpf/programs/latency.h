@@ -1,4 +1,4 @@
-/* What the programs of `latency.c` share: the state of sockets, the maps, and the histograms. */
+/* The state of sockets, the maps and the histograms, which all programs of `latency.c` share. */
 #pragma once
 
 #include "bpf.h"
@@ -94,7 +94,7 @@ struct connection {
 	u32 unused;
 };
 
-/* What the loader wants. Numbers that are 0 do not matter. */
+/* The loader's wishes. Numbers that are 0 do not matter. */
 struct wanted {
 	u64 network; /* inode of the network namespace */
 	u64 pid_device, pid_inode; /* the namespace in which `pid` is meant */

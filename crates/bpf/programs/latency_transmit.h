@@ -55,7 +55,7 @@ int t_call_tp(u64 *ctx)
 	return call(it, tcp->write_seq, message->msg_iter.count);
 }
 
-/* The call to send returns. What it took is queued, if it is not sent yet. */
+/* The call to send returns. The bytes that it took are queued, if they are not sent yet. */
 SEC("tp_btf/sock_send_length")
 int t_returned_tp(u64 *ctx)
 {

@@ -104,7 +104,7 @@ impl Counts {
         Counts { count: buckets.iter().sum(), sum, longest, buckets }
     }
 
-    /// What a copy of a [`Histogram`]'s memory has, as words of the machine's byte order.
+    /// Reads a copy of a [`Histogram`]'s memory, as words of the machine's byte order.
     pub fn of_words(words: &[u64; WORDS]) -> Counts {
         let bytes = words[2..].iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
         let count = |four: &[u8]| u32::from_ne_bytes(std::array::from_fn(|at| four[at])).into();

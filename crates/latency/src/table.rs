@@ -38,7 +38,7 @@ impl Table {
         Table { layers: Layer::ALL.iter().map(|layer| spans.read(*layer)).collect() }
     }
 
-    /// What a copy of the memory of spans has, as words of the machine's byte order, a histogram a layer.
+    /// Reads a copy of the memory of spans, as words of the machine's byte order, a histogram a layer.
     pub fn of_words(words: &[[u64; WORDS]; LAYERS]) -> Table {
         Table { layers: words.iter().map(Counts::of_words).collect() }
     }

@@ -105,7 +105,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the arguments ask for, if there is such a connection or process.
+/// The connections that the arguments ask for. A tuple has to exist.
 fn wanted(args: &Args) -> anyhow::Result<Wanted> {
     Ok(match (args.tuple, args.pid, args.port) {
         (Some(tuple), ..) => {
@@ -129,7 +129,7 @@ fn is_there(pid: Option<u32>) -> bool {
     pid.is_none_or(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// What all sources have seen together.
+/// The readings of all sources together.
 fn read(sources: &mut [Box<dyn Source>], started: Instant) -> anyhow::Result<Report> {
     let mut all = Report::default();
     for source in sources {
@@ -166,7 +166,7 @@ fn watch(args: &Args, sources: &mut [Box<dyn Source>], stop: &Stop) -> anyhow::R
     Ok(())
 }
 
-/// What came between two readings. Connections that closed before are left out.
+/// The difference of two readings. Connections that closed before are left out.
 fn since(now: &Report, before: &Report) -> Report {
     let then = |entry: &Entry| {
         let same = |other: &&Entry| (&other.connection, other.place) == (&entry.connection, entry.place);

@@ -39,7 +39,7 @@ pub enum LatencyError {
     /// There is no such process.
     #[error("there is no process {pid}; `ss -tnp` lists programs with connections")]
     NoProcess {
-        /// Its number.
+        /// The number of the process that was named.
         pid: u32,
     },
     /// Any other error of the kernel.

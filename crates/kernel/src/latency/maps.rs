@@ -15,7 +15,7 @@ type Connection = [u64; 11];
 const FREE: u32 = 0;
 const CLOSED: u32 = 2;
 
-/// What was not followed on a way.
+/// The messages of a way that were not followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unfollowed {
     /// Calls, or segments with data, while another message of the way was followed.
@@ -35,11 +35,11 @@ pub struct Watched {
     pub cookie: u64,
     /// It has closed.
     pub closed: bool,
-    /// What was not followed on the way out.
+    /// Messages out that were not followed.
     pub transmit: Unfollowed,
-    /// What was not followed on the way in.
+    /// Messages in that were not followed.
     pub receive: Unfollowed,
-    /// Its times.
+    /// The times of its messages by layer.
     pub table: Table,
     pub(super) slot: u32,
 }

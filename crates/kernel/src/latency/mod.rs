@@ -30,12 +30,12 @@ use std::collections::VecDeque;
 /// The slots of a watch that is not for one connection. Each takes 70 KB of the kernel's memory.
 pub const SLOTS: u32 = 256;
 
-/// What a watch has seen so far.
+/// All that a watch has seen so far.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
     /// The connections with a slot, and those that closed last.
     pub connections: Vec<Watched>,
-    /// What connections had that closed before those.
+    /// The sums of connections that closed before those.
     pub earlier: Table,
     /// How many connections that is.
     pub earlier_count: u64,
@@ -76,7 +76,7 @@ impl Watch {
         &self.sights
     }
 
-    /// What was seen so far.
+    /// Reads all that was seen so far, and frees the slots of closed connections.
     ///
     /// # Errors
     /// Errors from the kernel.

@@ -94,7 +94,7 @@ const SETS: [Sets; 2] = [
     },
 ];
 
-/// By what a way is seen.
+/// The points by which a way is seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     /// By the kernel's functions: every layer.
@@ -108,9 +108,9 @@ pub enum By {
 /// How a way is seen, and why not better.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Sight {
-    /// The way.
+    /// The way that is meant.
     pub way: Direction,
-    /// By what.
+    /// The points that serve.
     pub by: By,
     /// Which points are not to be had and why, and which layers are part of others for that. Empty if every
     /// layer is seen.

@@ -21,24 +21,24 @@ pub struct Entry {
     pub skipped: [u64; 2],
     /// Messages of which the end was not seen, out and in.
     pub lost: [u64; 2],
-    /// Its times.
+    /// The times of its messages by layer.
     pub table: Table,
 }
 
-/// What was seen in a time.
+/// All that was seen in a time.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// How long, in seconds.
     pub seconds: f64,
-    /// The connections.
+    /// The connections that were seen, each with its times.
     pub entries: Vec<Entry>,
     /// Times of connections that are no longer listed.
     pub earlier: Table,
-    /// Their number.
+    /// How many connections `earlier` is of.
     pub earlier_count: u64,
     /// Connections that were not watched, because all slots were taken.
     pub left_out: u64,
-    /// What cannot be seen, and why.
+    /// Sentences about layers that cannot be seen, with the reason.
     pub notes: Vec<String>,
 }
 

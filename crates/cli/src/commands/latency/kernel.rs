@@ -6,7 +6,7 @@ use baton_lab::report::latency::Entry;
 use std::collections::HashMap;
 use std::fs;
 
-/// What the kernel's own TCP has.
+/// The connections that the kernel's own TCP has.
 pub struct Kernel {
     watch: Watch,
     /// The programs' names, which are asked for while they run.
