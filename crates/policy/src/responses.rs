@@ -25,7 +25,7 @@ const BEFORE: f64 = 1.0;
 /// The rate of a life is one over this time at least, and is taken to last so long, in seconds.
 const HORIZON: f64 = 1.0;
 
-/// What a connection has sent, and when: in its life, and in its present response.
+/// A connection's packets so far and their times: in its life, and in its present response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Course {
     begun: bool,
@@ -68,7 +68,7 @@ impl Course {
         self.response
     }
 
-    /// What is expected if so many packets of the response and of the life are still to come, those that are
+    /// The prospect if so many packets of the response and of the life are still to come, those that are
     /// handed over and not sent yet included.
     pub fn prospect(&self, response: u64, life: u64, now_ns: u64) -> Prospect {
         let age = seconds(now_ns.saturating_sub(self.first_ns)).max(HORIZON);
@@ -99,7 +99,7 @@ impl Part {
     }
 }
 
-/// What a connection is expected to send.
+/// The packets that a connection is expected to send, and how fast.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prospect {
     response: Part,

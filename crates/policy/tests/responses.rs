@@ -40,7 +40,7 @@ fn one_in_a_long_response_takes_the_place_of_one_that_sends_as_much_in_its_life(
     let newcomer = long.prospect(40, 1_000, now + SECOND / 10);
     assert_eq!(newcomer.takes_over([('a', holder)], PRICES), Some('a'));
     assert_eq!(holder.takes_over([('b', newcomer)], PRICES), None);
-    // What is left of the response does not pay for the move.
+    // The rest of the response does not pay for the move.
     let ends = long.prospect(3, 1_000, now + SECOND / 10);
     assert_eq!(ends.takes_over([('a', holder)], PRICES), None);
 }

@@ -36,12 +36,12 @@ pub struct ByResponse {
 }
 
 impl ByResponse {
-    /// Responses as they are seen, with the prices of a NIC of these costs.
+    /// By responses as they are seen, with the prices of a NIC of these costs.
     pub fn seen(costs: &Costs) -> ByResponse {
         ByResponse::new(costs, false)
     }
 
-    /// The oracle.
+    /// By responses as an oracle knows them, with the same prices.
     pub fn oracle(costs: &Costs) -> ByResponse {
         ByResponse::new(costs, true)
     }
