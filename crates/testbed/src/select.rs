@@ -1,13 +1,15 @@
-//! Which connections are handed off (CH §3.3): a rule of the policy, `predict`, or an oracle.
+//! Which connections are handed off (CH §3.3): a rule of the policy, `predict`, or by responses.
+
+mod by_response;
 
 use crate::costs::Costs;
 use crate::nic::Id;
-use crate::stack::MSS;
-use crate::workload::Session;
 use baton_policy::places::{MOVES_AT_MOST, Pace, Prices};
 use baton_policy::rules::{Decision, History, Known, Room, Rule, Wait};
 use baton_policy::survival::Survival;
 use std::collections::HashMap;
+
+pub use by_response::ByResponse;
 
 /// A connection that may be handed off.
 #[derive(Clone, Copy, Debug)]
@@ -22,33 +24,20 @@ pub struct Candidate {
     pub now_ns: u64,
 }
 
-/// The rest of a connection: its session, and how far it is.
+/// A send of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Ahead<'a> {
-    /// All its requests.
-    pub session: &'a Session,
-    /// How many of them have come.
-    pub served: usize,
-    /// Bytes of the last one's response that are not written yet.
-    pub unwritten: u32,
+pub struct Sent {
+    /// The connection's number.
+    pub id: Id,
+    /// The packets of it.
+    pub packets: u64,
+    /// Bytes that the client has sent in all.
+    pub received: u64,
+    /// Packets of the response that are not written yet. Only an oracle may read it.
+    pub unwritten: u64,
+    /// The time, in ns.
+    pub now_ns: u64,
 }
-
-impl Ahead<'_> {
-    /// Packets still to come, and how many there are for a response. A client that holds its rate pauses
-    /// after a response, so its next ones do not count.
-    fn left(self) -> (u64, u64) {
-        let now = u64::from(self.unwritten.div_ceil(MSS));
-        if self.session.kbps.is_some() {
-            return (now, now);
-        }
-        let later = &self.session.requests[self.served..];
-        let all = now + later.iter().map(|request| u64::from(request.packets())).sum::<u64>();
-        (all, all / (later.len() as u64 + 1))
-    }
-}
-
-/// Responses a second of a client: any number gives the same order of connections.
-const TURNS: u64 = 15;
 
 /// The decision for a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,8 +57,8 @@ pub trait Selection {
     /// The decision, asked when a connection is established and at each send.
     fn choose(&mut self, candidate: &Candidate, room: Room) -> Choice;
 
-    /// A connection sends, wherever it is. Only an oracle may read what it will do.
-    fn sends(&mut self, _id: Id, _packets: u64, _now_ns: u64, _ahead: Ahead<'_>) {}
+    /// A connection sends, wherever it is.
+    fn sends(&mut self, _sent: &Sent) {}
 
     /// A connection ended after so many sends.
     fn ended(&mut self, _id: Id, _sends: u64) {}
@@ -89,23 +78,34 @@ impl Selection for Rule {
 /// How many of those on the NIC are compared with a newcomer.
 const LOOKS: usize = 16;
 
+/// The positions among `places` that a newcomer is compared with: a few, in turn. `hand` is where the last look
+/// ended.
+fn look(hand: &mut usize, places: usize) -> impl Iterator<Item = usize> + use<> {
+    let first = *hand;
+    let looks = LOOKS.min(places);
+    *hand = (first + looks) % places.max(1);
+    (0..looks).map(move |step| (first + step) % places)
+}
+
+/// The prices of a NIC: a packet saves what it costs on the host less a message; a move costs a handoff each
+/// way. The host has 2 GHz.
+fn prices(costs: &Costs) -> Prices {
+    let saving_ns = (costs.host_packet.saturating_sub(costs.host_bypass) / 2) as u32;
+    Prices { saving_ns, move_ns: costs.host_handoff as u32 }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     pace: Pace,
     sends: u64,
-    /// Packets still to come, and their rate: an oracle's knowledge.
-    left: u64,
-    rate: u64,
     moves: u8,
     there: bool,
 }
 
-/// Places by gain: what each connection is expected to send yet, and how fast ([`baton_policy::places`]). As
-/// an oracle it knows what each one is still to send.
+/// Places by gain: what each connection is expected to send yet, and how fast ([`baton_policy::places`]).
 #[derive(Clone, Debug)]
 pub struct ByGain {
     prices: Prices,
-    oracle: bool,
     survival: Survival,
     seen: HashMap<Id, Seen>,
     there: Vec<Id>,
@@ -115,28 +115,12 @@ pub struct ByGain {
 impl ByGain {
     /// The rule `predict`, with the prices of a NIC of these costs.
     pub fn predict(costs: &Costs) -> ByGain {
-        ByGain::new(costs, false)
-    }
-
-    /// An oracle of connections' lives.
-    pub fn oracle(costs: &Costs) -> ByGain {
-        ByGain::new(costs, true)
-    }
-
-    /// A packet saves what it costs on the host less a message; a move costs a handoff each way. The host has
-    /// 2 GHz.
-    fn new(costs: &Costs, oracle: bool) -> ByGain {
-        let saving_ns = (costs.host_packet.saturating_sub(costs.host_bypass) / 2) as u32;
-        let prices = Prices { saving_ns, move_ns: costs.host_handoff as u32 };
         let (survival, seen) = Default::default();
-        ByGain { prices, oracle, survival, seen, there: Vec::new(), hand: 0 }
+        ByGain { prices: prices(costs), survival, seen, there: Vec::new(), hand: 0 }
     }
 
     fn gain(&self, id: Id, now_ns: u64) -> u64 {
         let Some(seen) = self.seen.get(&id) else { return 0 };
-        if self.oracle {
-            return self.prices.gain(seen.left, seen.rate);
-        }
         let rate = seen.pace.per_second(now_ns);
         if seen.there {
             return self.prices.gain_there(rate);
@@ -164,12 +148,8 @@ impl Selection for ByGain {
             self.note(id);
             return Choice::Move;
         }
-        let places = self.there.len();
-        let looks = LOOKS.min(places);
-        let first = self.hand;
-        let looked = (0..looks).map(|step| (first + step) % places);
-        let gains: Vec<(usize, u64)> = looked.map(|at| (at, self.gain(self.there[at], now_ns))).collect();
-        self.hand = (first + looks) % places.max(1);
+        let looked: Vec<usize> = look(&mut self.hand, self.there.len()).collect();
+        let gains = looked.into_iter().map(|at| (at, self.gain(self.there[at], now_ns)));
         let Some(loser) = self.prices.takes_over(gain, gains) else { return Choice::Wait };
         let loser = self.there.swap_remove(loser);
         if let Some(seen) = self.seen.get_mut(&loser) {
@@ -179,14 +159,10 @@ impl Selection for ByGain {
         Choice::Replace(loser)
     }
 
-    fn sends(&mut self, id: Id, packets: u64, now_ns: u64, ahead: Ahead<'_>) {
-        let seen = self.seen.entry(id).or_default();
-        if self.oracle {
-            let (left, in_turn) = ahead.left();
-            (seen.left, seen.rate) = (left, in_turn * TURNS);
-        }
-        seen.sends += packets;
-        seen.pace.add(now_ns, packets as u32);
+    fn sends(&mut self, sent: &Sent) {
+        let seen = self.seen.entry(sent.id).or_default();
+        seen.sends += sent.packets;
+        seen.pace.add(sent.now_ns, sent.packets as u32);
     }
 
     fn ended(&mut self, id: Id, sends: u64) {

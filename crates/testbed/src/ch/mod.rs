@@ -78,7 +78,7 @@ const FIGURE_5: [&str; 22] = [
 const TABLE_1: [&str; 4] = ["W-0-N-N-FCFS-400", "W-256-N-N-FCFS-400", "W-1024-N-N-FCFS-400", "W-1024-P-N-FCFS-400"];
 
 /// Selections that figure 7 and the prediction's experiment compare.
-pub const SELECTIONS: [&str; 6] = ["FCFS", "T4", "T10", "T20", "predict", "oracle"];
+pub const SELECTIONS: [&str; 7] = ["FCFS", "T4", "T10", "T20", "predict", "responses", "oracle"];
 const PLACES: [u32; 3] = [256, 512, 1024];
 
 /// The rows of the wanted ones of [`IDS`].
@@ -101,7 +101,7 @@ fn experiment(id: &'static str, runs: &mut Runs<'_>) -> Vec<Row> {
             let names = PLACES.iter().flat_map(|places| SELECTIONS.map(|by| format!("W-{places}-P-L-{by}-400")));
             rows(id, runs, &names.collect::<Vec<_>>(), &[HandedOff, NicPackets, NicIdle, RequestRate])
         }
-        "ch-selection" => rows(id, runs, &tenths(), &[NicPackets]),
+        "ch-selection" => rows(id, runs, &tenths(), &[NicPackets, NicIdle, RequestRate]),
         "ch-figure-8" => {
             let letters = Kind::ALL.map(Kind::letter);
             let names = letters.iter().flat_map(|w| [400, 600, 800].map(|mips| format!("{w}-4096-P-L-FCFS-{mips}")));

@@ -1,14 +1,14 @@
 //! Configurations by the paper's shorthand (CH table 3), each run once.
 
 use super::metric::Metric;
-use crate::select::{ByGain, Selection};
+use crate::select::{ByGain, ByResponse, Selection};
 use crate::workload::Kind;
 use crate::world::{Config, run};
 use baton_policy::rules::Rule;
 use core::num::NonZeroU64;
 use std::collections::BTreeMap;
 
-/// The configuration of a shorthand, with `base` for everything that it leaves open. `predict` and
+/// The configuration of a shorthand, with `base` for everything that it leaves open. `predict`, `responses` and
 /// `oracle` are selections as well. Returns `None` if it is no shorthand.
 pub fn configuration(shorthand: &str, base: &Config) -> Option<(Config, Box<dyn Selection>)> {
     let parts: Vec<&str> = shorthand.split('-').collect();
@@ -19,7 +19,8 @@ pub fn configuration(shorthand: &str, base: &Config) -> Option<(Config, Box<dyn 
     let selection: Box<dyn Selection> = match selection {
         "FCFS" => Box::new(Rule::FirstCome),
         "predict" => Box::new(ByGain::predict(&base.costs)),
-        "oracle" => Box::new(ByGain::oracle(&base.costs)),
+        "responses" => Box::new(ByResponse::seen(&base.costs)),
+        "oracle" => Box::new(ByResponse::oracle(&base.costs)),
         threshold => Box::new(Rule::AfterSends(threshold.strip_prefix('T')?.parse::<NonZeroU64>().ok()?)),
     };
     let config = Config {

@@ -4,11 +4,11 @@
 //! NIC when its own processing is done, not when the whole task is.
 
 use super::{
-    BUFFERS, COPIES_AT, Connection, Event, FILES_AT, HEADER_BYTES, Place, RECEIVED_AT, SEND_BUFFER, SENT_AT, STATE_AT,
-    STATE_BYTES, Task, World,
+    BUFFERS, COPIES_AT, Event, FILES_AT, HEADER_BYTES, Place, RECEIVED_AT, SEND_BUFFER, SENT_AT, STATE_AT, STATE_BYTES,
+    Task, World,
 };
 use crate::nic::{Id, Work};
-use crate::select::{Ahead, Candidate, Choice};
+use crate::select::{Candidate, Choice, Sent};
 use crate::stack::{MSS, Peer, Shared};
 use crate::workload::{HEAD_BYTES, Request};
 use baton_policy::load::State;
@@ -158,9 +158,14 @@ impl World<'_> {
         // CH §5.2: enqueue operations are proportional to sent packets.
         let sends = u64::from(bytes.div_ceil(MSS));
         connection.sends += sends;
-        let Connection { session, served, unwritten, .. } = &**connection;
-        let ahead = Ahead { session, served: *served, unwritten: *unwritten };
-        self.selection.sends(id, sends, self.now, ahead);
+        let sent = Sent {
+            id,
+            packets: sends,
+            received: connection.server.received,
+            unwritten: connection.unwritten.div_ceil(MSS).into(),
+            now_ns: self.now,
+        };
+        self.selection.sends(&sent);
         self.offer(id);
         self.command(Work::Write(id, bytes));
     }
