@@ -27,6 +27,7 @@ pub mod forge;
 pub mod host;
 pub mod link;
 pub mod machine;
+mod marked;
 pub mod mover;
 pub mod nic;
 mod passage;

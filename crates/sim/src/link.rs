@@ -12,7 +12,7 @@
 //! protect, are spared: a NIC drops such frames, and loss does that already.
 
 use crate::chance::{Ppm, up_to};
-use crate::unsummed;
+use crate::marked;
 use baton_tcp::time::{Duration, Instant};
 use baton_wire::packet;
 
@@ -58,7 +58,7 @@ pub struct LinkConfig {
     pub doubled: Ppm,
     /// Bits of a frame change.
     pub damaged: Ppm,
-    /// Payload changes, and the checksum field says that there is no checksum ([`unsummed`]).
+    /// Payload changes, and the checksum field says that there is no checksum ([`marked`]).
     pub unsummed: Ppm,
 }
 
@@ -243,7 +243,7 @@ impl Link {
     fn damage(&mut self, mut frame: Vec<u8>) -> Vec<u8> {
         if self.config.unsummed.draw(&mut self.rng) {
             let link = if self.link_header == 0 { packet::Link::Ip } else { packet::Link::Ethernet };
-            self.counters.unsummed += u64::from(unsummed::damage(&mut frame, link, &mut self.rng));
+            self.counters.unsummed += u64::from(marked::damage(&mut frame, link, &mut self.rng));
             return frame;
         }
         if !self.config.damaged.draw(&mut self.rng) || !is_ip(&frame, self.link_header) {

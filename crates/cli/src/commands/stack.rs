@@ -76,7 +76,7 @@ pub struct StackArgs {
     #[arg(long, value_enum, default_value_t = AcksArg::PerRun)]
     pub acks: AcksArg,
 
-    /// What finds damage to segments: TCP's checksum, or the check of the link. The latter takes a
+    /// The check that finds damage to segments: TCP's checksum, or that of the link. The latter takes a
     /// peer on the same link that is an engine with the same choice, and a port that leaves checksums
     /// to the engine; all else has checksums
     #[arg(long, value_enum, default_value_t = IntegrityArg::Checksum)]

@@ -111,7 +111,7 @@ pub mod bits {
     pub const WATCHED: u32 = 1 << 21;
     /// Segments without a checksum are accepted: we granted it, or were granted it.
     pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
-    /// What is sent has no checksum.
+    /// Segments are sent without a checksum.
     pub const SENDS_UNSUMMED: u32 = 1 << 23;
 }
 

@@ -27,6 +27,7 @@ mod follow;
 mod headers;
 mod marks;
 mod moves;
+mod notices;
 mod orders;
 mod place;
 mod publish;

@@ -12,9 +12,9 @@ use crate::options::IpFields;
 use crate::reassembly::Reassembly;
 use crate::region::{Completion, Events, Identity};
 use crate::seam::event::{Event, Wish};
-use crate::seam::kinds::{Errno, Queues};
+use crate::seam::kinds::Queues;
 use crate::seam::order::{Open, Order};
-use baton_tcp::command::{CloseReason, Command, Notice, Synchronized, TransmitContext};
+use baton_tcp::command::{Command, Synchronized, TransmitContext};
 use baton_tcp::segment::{ParkId, Transmitted};
 use baton_tcp::time::Instant;
 use baton_wire::seq::Seq;
@@ -383,78 +383,6 @@ impl Streamer {
         }
     }
 
-    /// Completes to the consumer's queue. A connection that was listened for
-    /// gets its queue pair now: half-open ones have none.
-    fn notify(&mut self, conn: ConnId, notice: Notice) {
-        let held = self.flows[conn.0].bits & (bits::ATTACHED | bits::FILLING) != 0;
-        if notice == Notice::Established && !held {
-            self.accept(conn);
-            return;
-        }
-        if !held {
-            return;
-        }
-        if notice == Notice::UrgentRefused {
-            return self.urgent_refused(conn);
-        }
-        let flow = &self.flows[conn.0];
-        let Some(Some(slot)) = self.consumers.get(usize::from(flow.consumer)) else { return };
-        let qp = slot.region.qp(flow.qp);
-        match notice {
-            Notice::Established => qp.raise(Events::ESTABLISHED),
-            Notice::PeerFin => {
-                if flow.has(bits::ATTACHED) {
-                    qp.set_rcv_done(flow.rx.rcv_pos);
-                }
-                qp.raise(Events::PEER_FIN);
-            }
-            Notice::SendDone => qp.raise(Events::SEND),
-            Notice::Closed(reason) => {
-                qp.set_error(errno(reason));
-                qp.raise(if reason == CloseReason::Normal { Events::CLOSED } else { Events::CLOSED | Events::ERROR });
-            }
-            Notice::SoftError(reason) => {
-                qp.set_error(errno(reason));
-                qp.raise(Events::ERROR);
-            }
-            Notice::Urgent(seq) => {
-                let ahead = i64::from(seq.since(flow.rx.rcv_nxt));
-                qp.set_urgent(flow.rx.rcv_pos.saturating_add_signed(ahead));
-                qp.raise(Events::URGENT);
-            }
-            Notice::UrgentRefused => {}
-        }
-    }
-
-    fn accept(&mut self, conn: ConnId) {
-        let flow = &self.flows[conn.0];
-        let tuple = flow.rx.tuple;
-        let identity = Identity {
-            local: tuple.local,
-            remote: tuple.remote,
-            local_port: tuple.local_port,
-            remote_port: tuple.remote_port,
-            token: 0,
-            listener: flow.qp,
-        };
-        match self.accept_qp(flow.consumer, conn, identity) {
-            Some(qp) => {
-                let flow = &mut self.flows[conn.0];
-                flow.qp = qp;
-                flow.bits |= bits::ATTACHED;
-                self.note_qp(conn);
-                if let Some((flow, record)) = self.published(conn) {
-                    record.set_place(&flow.place());
-                }
-                self.want_buffer_for_parked(conn);
-            }
-            None => {
-                self.counters.no_queue_pair += 1;
-                self.event(Event::NoQueuePair { conn });
-            }
-        }
-    }
-
     /// No buffer of the consumer is used after this. Its queue pair goes back
     /// now, or once the consumer lets go of it too: it may have bytes to read.
     fn detach(&mut self, conn: ConnId) {
@@ -491,18 +419,5 @@ impl Streamer {
         }
         self.templates.forget(conn);
         self.event(Event::Released { conn });
-    }
-}
-
-/// Linux's number for why a connection ended.
-fn errno(reason: CloseReason) -> u32 {
-    match reason {
-        CloseReason::Normal => 0,
-        CloseReason::Reset => Errno::CONNECTION_RESET,
-        CloseReason::Refused => Errno::CONNECTION_REFUSED,
-        CloseReason::TimedOut => Errno::TIMED_OUT,
-        CloseReason::HostUnreachable => Errno::HOST_UNREACHABLE,
-        CloseReason::NetworkUnreachable => Errno::NETWORK_UNREACHABLE,
-        CloseReason::Aborted => Errno::CONNECTION_ABORTED,
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! A right checksum is always accepted. A peer that sends one does not send marks any more: its
-//! connection has moved to a stack that does not know them, and would drop ours. Whoever forges
-//! such a segment only brings the checksums back.
+//! connection has moved to a stack that does not know them, and would drop ours. Somebody who
+//! forges such a segment only brings the checksums back.
 
 use super::context::{Flow, bits};
 use super::place::sums_right;

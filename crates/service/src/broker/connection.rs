@@ -48,8 +48,7 @@ pub(super) struct Connection {
     pub waited: Option<u32>,
     /// The program has closed it.
     pub closed: bool,
-    /// The program has said that it has it, to this broker. What it said before that, it said to a
-    /// predecessor.
+    /// The program has said that it has it, to this broker. Earlier words were for a predecessor.
     pub confirmed: bool,
     /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,

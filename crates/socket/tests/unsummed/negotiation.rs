@@ -1,4 +1,4 @@
-//! Who goes without checksums, and whom a middle keeps from it.
+//! Hosts agree to go without checksums, or a middle keeps them from it.
 
 use crate::world::*;
 use baton_wire::packet::{Link, Packet};
@@ -15,7 +15,7 @@ fn run(mut world: World) -> World {
     let conns = world.connect();
     world.exchange(conns, BYTES);
     world.close(conns);
-    // What is still on the way.
+    // Segments may still be on the way.
     (0..200).for_each(|_| world.step());
     world
 }

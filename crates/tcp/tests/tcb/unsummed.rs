@@ -21,7 +21,7 @@ fn on_link(on_link: bool) -> Open {
     Open { path: Path { on_link, ..open().path }, ..open() }
 }
 
-/// What the SYNs among the commands say about it.
+/// The SYNs' word about it, among the commands.
 fn said(commands: &[Command]) -> Vec<bool> {
     let syn = |c: &Command| if let Command::Control { syn: Some(syn), .. } = c { Some(syn.unsummed) } else { None };
     commands.iter().filter_map(syn).collect()

@@ -134,10 +134,11 @@ impl<'a> TcpOption<'a> {
                 }
                 _ => TcpOption::Unknown { kind, data },
             },
-            (kind, data) => match unsummed::ttl_of(kind, data) {
+            (kind::EXPERIMENT, data) => match unsummed::ttl_of(data) {
                 Some(ttl) => TcpOption::Unsummed { ttl },
-                None => TcpOption::Unknown { kind, data },
+                None => TcpOption::Unknown { kind: kind::EXPERIMENT, data },
             },
+            (kind, data) => TcpOption::Unknown { kind, data },
         }
     }
 

@@ -11,15 +11,13 @@
 //! true sum of one TCP segment in 65,535. A capture shows the mark, and a receiver that knows
 //! nothing of it finds a wrong checksum and drops the segment. In one's complement 0xffff is
 //! also a zero, so a router that updates a checksum of 0 by RFC 1141 may write it; the sum is
-//! right then, and such a segment is an ordinary one to whoever sums it.
+//! right then, and such a segment is an ordinary one to all who sum it.
 //!
 //! **The option.** RFC 1146's alternate checksum request, which Kay and Pasquale used, is
 //! obsolete (RFC 6247), so this is an experiment with an identifier of its own, not registered
 //! with IANA. It says the time to live that its packet left with. A router lowers that, even one
 //! that answers ARP for the peer, so the peer of an unchanged value is on the same link (as RFC
 //! 5082 reasons).
-
-use super::options::kind;
 
 /// The checksum field of a segment without a checksum.
 pub const MARK: u16 = 0xffff;
@@ -34,9 +32,9 @@ pub(super) const DATA_LEN: usize = 5;
 const FIELD: usize = 16;
 
 /// The time to live in an experimental option's data, if the experiment is this one.
-pub(super) fn ttl_of(kind: u8, data: &[u8]) -> Option<u8> {
+pub(super) fn ttl_of(data: &[u8]) -> Option<u8> {
     let (exid, &[ttl]) = data.split_first_chunk::<4>()? else { return None };
-    (kind == kind::EXPERIMENT && *exid == EXID.to_be_bytes()).then_some(ttl)
+    (*exid == EXID.to_be_bytes()).then_some(ttl)
 }
 
 /// True if the TCP header that begins `segment` carries the mark.

@@ -8,7 +8,7 @@ const GENERATOR: u32 = 0xedb8_8320;
 /// Bytes that garbage and stale blocks cover, at most.
 const BLOCK: usize = 64;
 
-/// What happens to the payload of a frame.
+/// A change to the payload of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Damage {
     /// One bit.
@@ -26,9 +26,9 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// What a wire does.
+    /// The damage of a wire.
     pub const OF_LINKS: [Damage; 4] = [Damage::Bit, Damage::Burst, Damage::Garbage, Damage::Codeword];
-    /// What memories, and the logic between them, do.
+    /// The damage of memories, and of the logic between them.
     pub const OF_MACHINES: [Damage; 4] = [Damage::Bit, Damage::Garbage, Damage::Stale, Damage::Swap];
 
     /// Changes `payload`; false if it is too short, or stays as it was by chance.

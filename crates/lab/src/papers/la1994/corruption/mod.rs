@@ -1,4 +1,4 @@
-//! What the CRC of a link catches, and what only TCP's checksum would have (LA §4.2.1).
+//! Damage that the CRC of a link catches, and damage that only TCP's checksum would have (LA §4.2.1).
 //!
 //! Two engines in virtual time exchange a stream over a [`path`] that damages frames at one place. Once
 //! the stream has checksums; once the engines wanted to leave them out (`baton_wire::tcp::unsummed`).
@@ -58,7 +58,7 @@ fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Findings> {
     findings(extent, of("la-error-sources", rows))
 }
 
-/// What became of the damaged frames of a stream.
+/// The fate of the damaged frames of a stream.
 #[derive(Clone, Copy, Debug)]
 struct Fate {
     damaged: u64,

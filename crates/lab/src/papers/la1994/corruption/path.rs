@@ -117,7 +117,7 @@ impl Path {
     }
 }
 
-/// What a router does to an IPv4 packet (RFC 1812 §5.3.1).
+/// Lowers the time to live of an IPv4 packet, as a router does (RFC 1812 §5.3.1).
 fn lower_ttl(frame: &mut [u8]) {
     let Some(ip) = frame.get_mut(14..34).filter(|ip| ip[0] >> 4 == 4) else { return };
     let word = |ip: &[u8]| u16::from_be_bytes([ip[8], ip[9]]);
