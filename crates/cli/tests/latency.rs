@@ -116,7 +116,7 @@ fn watching_ends_with_a_signal_and_with_the_process() {
         watching.signal(Signal::INT);
         assert!(watching.child().wait().unwrap().success());
     });
-    let mut sleeping = Running::start(&mut Command::new("sleep").arg("1000"));
+    let mut sleeping = Running::start(Command::new("sleep").arg("1000"));
     let pid = sleeping.child().id().to_string();
     let mut command = netns.command(env!("CARGO_BIN_EXE_baton"));
     let mut watching = Running::start(command.args(["latency", "--watch", "--pid", &pid]).stdout(Stdio::null()));

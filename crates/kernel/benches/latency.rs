@@ -37,7 +37,10 @@ struct Figures {
     cpu_ns: f64,
 }
 
-const FIGURES: [(&str, fn(&Figures) -> f64); 3] =
+/// Takes one of the figures.
+type Figure = fn(&Figures) -> f64;
+
+const FIGURES: [(&str, Figure); 3] =
     [("p50", |it| it.p50_ns), ("p99", |it| it.p99_ns), ("CPU of both ends", |it| it.cpu_ns)];
 
 fn cpu_ns() -> f64 {

@@ -305,9 +305,7 @@ fn connections_are_chosen_by_port_and_by_process() {
         assert!(seen[0].table.layer(Layer::Receive).count >= 2);
         assert_eq!(seen[0].pid, cat.0.id());
         drop((wanted, other));
-        for echo in echoes {
-            echo.join().unwrap();
-        }
+        echoes.into_iter().for_each(|echo| echo.join().unwrap());
     });
 }
 

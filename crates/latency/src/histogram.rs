@@ -175,18 +175,18 @@ mod tests {
     #[test]
     fn a_copy_of_the_memory_reads_the_same() {
         let histogram = Histogram::default();
-        let mut words = [0u64; WORDS];
-        assert_eq!(size_of_val(&histogram), size_of_val(&words));
-        for ns in [5, 40, 41, 41, 1 << 20] {
+        assert_eq!(size_of_val(&histogram), WORDS * size_of::<u64>());
+        let mut bytes = [0u8; WORDS * 8];
+        let times = [5, 40, 41, 41, 1 << 20];
+        for ns in times {
             histogram.record(ns);
-            let at = bucket(ns);
-            let mut halves: [[u8; 4]; 2] =
-                [0, 4].map(|half| std::array::from_fn(|at_byte| words[2 + at / 2].to_ne_bytes()[half + at_byte]));
-            halves[at % 2] = (u32::from_ne_bytes(halves[at % 2]) + 1).to_ne_bytes();
-            words[2 + at / 2] = u64::from_ne_bytes(std::array::from_fn(|byte| halves[byte / 4][byte % 4]));
-            words[0] += ns;
-            words[1] = words[1].max(ns);
+            let at = 16 + bucket(ns) * 4;
+            let count = u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+            bytes[at..at + 4].copy_from_slice(&(count + 1).to_ne_bytes());
         }
+        bytes[..8].copy_from_slice(&times.iter().sum::<u64>().to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(1u64 << 20).to_ne_bytes());
+        let words = std::array::from_fn(|at| u64::from_ne_bytes(std::array::from_fn(|byte| bytes[at * 8 + byte])));
         assert_eq!(Counts::of_words(&words), histogram.read());
     }
 
