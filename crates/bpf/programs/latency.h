@@ -37,7 +37,7 @@ enum layer {
 	READ = 14,
 	RECEIVE = 15,
 	STACK = 16,
-	LAYERS = 17,
+	LAYERS = 18,
 };
 
 struct histogram {
