@@ -58,7 +58,7 @@ pub struct LinkConfig {
     pub doubled: Ppm,
     /// Bits of a frame change.
     pub damaged: Ppm,
-    /// Payload changes, and the checksum field says that there is no checksum ([`marked`]).
+    /// Payload changes, and the checksum field says that there is no checksum.
     pub unsummed: Ppm,
 }
 
