@@ -147,3 +147,66 @@ fn every_state_is_reached() {
     }
     assert_eq!(states.len(), State::ALL.len());
 }
+
+/// A look at an engine's load, as a live run recorded it.
+struct Recorded {
+    observed: Observed,
+    watermarks: Watermarks,
+}
+
+/// Recorded runs of `baton bench run ch-load`: the first line names each.
+const RECORDED: [&str; 1] = [include_str!("data/load-400.csv")];
+
+fn recorded(text: &str) -> Vec<Recorded> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let read = |line: &str| {
+        let fields: Vec<u32> = line.split(',').map(|field| field.parse().unwrap()).collect();
+        let [_at_ms, queued, high, connections, _limit] = fields[..] else { panic!("{line}") };
+        Recorded { observed: at(queued, connections), watermarks: Watermarks::new(high / 4, high).unwrap() }
+    };
+    lines.map(read).collect()
+}
+
+/// The load of a live run, each look with the watermarks that were measured then: the limit changes only for
+/// a queue outside them, and turns around no more often than the queue does.
+#[test]
+fn a_recorded_load_moves_the_limit_only_as_its_queue_says() {
+    for text in RECORDED {
+        let looks = recorded(text);
+        let hard = looks.iter().map(|look| look.observed.connections).max().unwrap();
+        let mut load = control(hard, 0, u32::MAX);
+        let (mut limit_turns, mut queue_turns) = (Turns::default(), Turns::default());
+        let mut lowest = hard;
+        for Recorded { observed, watermarks } in looks {
+            load.set_watermarks(watermarks);
+            let (before, state) = (load.soft_limit(), load.state());
+            let (long, short) = (observed.queued > watermarks.high(), observed.queued < watermarks.low());
+            load.observe(observed);
+            let after = load.soft_limit();
+            assert!(after >= before || (long && state != State::Decrease), "{before} to {after} at {observed:?}");
+            assert!(after <= before || (short && state == State::Monitor), "{before} to {after} at {observed:?}");
+            assert!((2..=hard).contains(&after));
+            limit_turns.note(after > before, after < before);
+            queue_turns.note(short, long);
+            lowest = lowest.min(after);
+        }
+        assert!(lowest < hard, "the load was too much at some time");
+        assert!(limit_turns.count <= queue_turns.count, "{} and {}", limit_turns.count, queue_turns.count);
+    }
+}
+
+/// How often something that goes up and down turns around.
+#[derive(Default)]
+struct Turns {
+    up: Option<bool>,
+    count: u32,
+}
+
+impl Turns {
+    fn note(&mut self, up: bool, down: bool) {
+        if up || down {
+            self.count += u32::from(self.up.is_some_and(|before| before != up));
+            self.up = Some(up);
+        }
+    }
+}
