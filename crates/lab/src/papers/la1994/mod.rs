@@ -2,7 +2,7 @@
 //! connection cost, round trips over every device, round trips with and without header prediction and one
 //! pass, and who finds damage.
 //!
-//! The paper's tables by layer (2 and 3) are not here: the engine has no points of time at its layers yet.
+//! The paper's tables by layer (2 and 3) are not here yet.
 
 mod corruption;
 mod kernels;
