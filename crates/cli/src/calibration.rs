@@ -273,9 +273,9 @@ mod tests {
         assert_eq!(policy.to_string(), fitted);
         assert_eq!(source(&policy, &path), Some(file.measured_at));
         assert_eq!(fit(&mut policy, &path), None);
-        fs::write(&path, "format = 2").unwrap();
+        fs::write(&path, "format = 3").unwrap();
         let refused = fit(&mut Policy::of(Rule::Small(None)), &path).unwrap();
-        assert!(refused.starts_with("without a calibration: ") && refused.contains("has format 2"), "{refused}");
+        assert!(refused.starts_with("without a calibration: ") && refused.contains("has format 3"), "{refused}");
     }
 
     #[test]

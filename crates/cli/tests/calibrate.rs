@@ -34,7 +34,10 @@ fn it_writes_what_it_measured_and_run_follows() {
     for placement in placements {
         let sizes = placement["sizes"].as_array().unwrap();
         assert_eq!(sizes.len(), 9, "{placement}");
-        assert!(sizes.iter().all(|it| it["kernel-ns"].as_u64() > Some(0) && it["engine-ns"].as_u64() > Some(0)));
+        for (size, side) in sizes.iter().flat_map(|size| [(size, "kernel-ns"), (size, "engine-ns")]) {
+            let costs = size[side].as_array().unwrap();
+            assert!(costs.len() == 2 && costs.iter().all(|cost| cost.as_u64() > Some(0)), "{side}: {size}");
+        }
         assert!(placement["move-ns"].as_u64() > Some(0), "{placement}");
     }
     let shown = baton(&["calibrate", "--show", "--json"], &file, "--output");
