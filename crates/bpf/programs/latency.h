@@ -85,7 +85,7 @@ struct watched {
 
 struct connection {
 	u64 cookie;
-	u64 skipped[2]; /* sent while another was followed, received likewise */
+	u64 skipped[2]; /* messages sent and received while another was followed */
 	u64 lost[2]; /* followed, and not seen to its end */
 	u32 pid;
 	u32 state; /* 0: free, 1: watched, 2: closed */

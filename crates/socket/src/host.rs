@@ -56,8 +56,8 @@ pub struct HostConfig {
     pub consumer: ConsumerConfig,
     /// Kind of memory for the consumer's region.
     pub memory: Memory,
-    /// Where the spans of every connection go from its opening on, as long as there are slots; with `None`
-    /// nothing is stamped until [`Host::watch`] says so.
+    /// Memory for the spans of connections, each of which takes a slot when it opens. With `None` the engine
+    /// stamps nothing until [`Host::watch`] gives it memory.
     pub watch: Option<Arc<WatchMemory>>,
 }
 
@@ -134,7 +134,8 @@ impl<P: FrameIo> Host<P> {
         self.engine.streamer().watch_connection(OURS, conn.0)
     }
 
-    /// Watches every connection that is open or opens from now on, as long as there are slots: all together.
+    /// Watches all connections together, those that open later too. Each takes a slot, and those that find none
+    /// are not watched.
     ///
     /// # Errors
     /// Those of [`baton_engine::streamer::Streamer::watch_all`].

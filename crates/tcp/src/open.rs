@@ -150,7 +150,7 @@ impl Tcb {
             return settle_none(out);
         }
         let agreed = Agreed::with(cx.config, self.path, seg);
-        // Of two SYNs that cross neither answers the other, so nobody knows what the other knows.
+        // Two SYNs that cross do not answer each other, so neither end learns what the other has agreed to.
         let agreed = Agreed { unsummed: agreed.unsummed && self.is.unsummed && acks_syn, ..agreed };
         let room = self.rcv.room();
         self.rcv = Receiver::new(seg.seq + 1, room, cx.config.unposted_window, our_scale(cx.config));

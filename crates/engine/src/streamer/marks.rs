@@ -144,8 +144,8 @@ impl Streamer {
         self.watch_flow(conn, true)
     }
 
-    /// Watches every connection of a consumer that is open or opens from now on, as long as there are slots:
-    /// all together.
+    /// Watches all connections of a consumer together, those that open later too. Each takes a slot, and those
+    /// that find none are not watched.
     ///
     /// # Errors
     /// [`WatchError::NoMemory`]; [`WatchError::Full`] if some of those that are open are not watched.

@@ -117,7 +117,7 @@ pub struct Sight {
     pub note: String,
 }
 
-/// Loads the object for these connections, with room for as many as there are slots.
+/// Loads the programs that watch these connections, `slots` of them at most.
 ///
 /// # Errors
 /// [`LatencyError`]
