@@ -46,13 +46,24 @@ impl Inner {
                     region.into_iter().for_each(|region| region.consumer.forget_adoption(Adoption(*id)));
                     true
                 }
-                // A live engine keeps serving its connections.
-                Location::Engine(InEngine { region, .. }) => self.regions.get(region).is_none_or(|region| region.dead),
+                // A live engine keeps serving its connections, except those that it has suspended for their way
+                // home.
+                Location::Engine(InEngine { region, stands, .. }) => {
+                    *stands || self.regions.get(region).is_none_or(|region| region.dead)
+                }
                 Location::Kernel(_) | Location::Ended(_) => false,
             };
             // Bytes that were to travel with it stay readable, as they do before a reset.
-            if lost && let Location::Coming(Coming { unread, .. }) = connection.end(Some(reset())) {
-                connection.unread.extend(unread);
+            match lost.then(|| connection.end(Some(reset()))) {
+                Some(Location::Coming(Coming { unread, .. })) => connection.unread.extend(unread),
+                Some(Location::Engine(InEngine { region, conn, .. })) => {
+                    if let Some(region) = self.regions.get_mut(&region) {
+                        let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
+                        connection.unread.extend(left.unread);
+                        region.leave(conn);
+                    }
+                }
+                _ => {}
             }
             if connection.restoring {
                 connection.refusal = Some(gone().to_string());

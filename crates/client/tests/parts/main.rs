@@ -5,3 +5,4 @@ mod not_taken;
 mod played;
 mod raw;
 mod service;
+mod standing;
