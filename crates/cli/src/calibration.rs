@@ -9,6 +9,7 @@
 //! A file counts only on the machine, kernel and version of Baton on which it was measured. Any other is
 //! refused in one line, and the default that needs no file serves.
 
+use crate::whole_file::WholeFile;
 use anyhow::Context;
 use baton_ipc::placement::Placement;
 use baton_journal::{Event, Kind, Level};
@@ -21,7 +22,6 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where it is, unless another place is named.
@@ -162,11 +162,9 @@ impl File {
         let cannot = || format!("writing {}", path.display());
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::create_dir_all(directory).with_context(cannot)?;
-        let mut file = tempfile::NamedTempFile::new_in(directory).with_context(cannot)?;
+        let mut file = WholeFile::create(path).with_context(cannot)?;
         std::io::Write::write_all(&mut file, self.text()?.as_bytes()).with_context(cannot)?;
-        file.as_file().set_permissions(fs::Permissions::from_mode(0o644)).with_context(cannot)?;
-        file.persist(path).with_context(cannot)?;
-        Ok(())
+        file.keep()
     }
 
     /// The text of the file.
@@ -229,6 +227,7 @@ pub fn source(policy: &Policy, path: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn file(crossover_bytes: Option<u64>) -> File {
         let sizes = vec![calibrate::Size { bytes: 64, kernel_ns: [40_000, 20_000], engine_ns: [30_000, 19_000] }];

@@ -17,3 +17,4 @@ pub mod config;
 mod logging;
 pub mod notify;
 pub mod run;
+mod whole_file;

@@ -1,6 +1,7 @@
 //! `baton get`: fetches one file over HTTP, with a progress bar, and prints its digest.
 
 use super::stack::{StackArgs, StackSpec};
+use crate::whole_file::WholeFile;
 use anyhow::{Context, bail};
 use baton_apps::fail::usage;
 use baton_apps::fetch::{Body, Fetch, Progress};
@@ -93,7 +94,7 @@ impl Url {
 /// Where the body is written.
 enum Place {
     Stdout,
-    File { temporary: tempfile::NamedTempFile, path: PathBuf },
+    File { file: WholeFile, path: PathBuf },
 }
 
 impl Place {
@@ -105,32 +106,28 @@ impl Place {
                 url.file_name().ok_or_else(|| usage("the URL does not end in a file name", "add -o FILE"))?,
             ),
         };
-        let dir = path.parent().filter(|dir| *dir != Path::new("")).unwrap_or(Path::new("."));
-        let temporary = tempfile::Builder::new().prefix(".baton-get-").tempfile_in(dir).map_err(|error| {
-            usage(format!("cannot write to {}: {error}", dir.display()), "name another place with -o FILE")
+        let file = WholeFile::create(&path).map_err(|error| {
+            usage(format!("cannot write to {}: {error}", path.display()), "name another place with -o FILE")
         })?;
-        Ok(Place::File { temporary, path })
+        Ok(Place::File { file, path })
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<()> {
         match self {
             Place::Stdout => io::stdout().lock().write_all(data),
-            Place::File { temporary, .. } => temporary.write_all(data),
+            Place::File { file, .. } => file.write_all(data),
         }
     }
 
     /// Gives the complete file its final name.
     fn keep(self) -> anyhow::Result<String> {
-        use std::os::unix::fs::PermissionsExt;
         match self {
             Place::Stdout => {
                 io::stdout().lock().flush()?;
                 Ok("-".to_owned())
             }
-            Place::File { temporary, path } => {
-                // Temporary files are private; a fetched file gets the usual mode.
-                temporary.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
-                temporary.persist(&path).with_context(|| format!("cannot write {}", path.display()))?;
+            Place::File { file, path } => {
+                file.keep()?;
                 Ok(path.display().to_string())
             }
         }
