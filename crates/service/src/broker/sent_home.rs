@@ -3,7 +3,6 @@
 
 use super::connection::Connection;
 use super::state::State;
-use baton_policy::Reason;
 use baton_policy::load;
 use baton_wire::addr::Tuple;
 use std::collections::HashMap;
@@ -27,9 +26,10 @@ pub(super) struct SentHome {
 }
 
 impl SentHome {
-    /// The broker forgets a connection. Keeps what matters if it is home for its engine's load.
+    /// The broker forgets a connection in the kernel. Keeps how often it went home for its engine's load; that
+    /// counts although a later way to the engine failed.
     pub fn note(&mut self, connection: &Connection) {
-        if connection.why == Reason::Load && matches!(connection.state, State::Kernel(_)) {
+        if connection.shed > 0 && matches!(connection.state, State::Kernel(_)) {
             self.keep(connection.tuple(), Entry { times: connection.shed, since: connection.since });
         }
     }

@@ -20,6 +20,17 @@ const PART: u64 = 5;
 /// How long the load may take to show an effect, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Ends the test where no engine can be started and throttled.
+macro_rules! need_throttle {
+    () => {
+        need_root!();
+        need_program!("clang");
+        if !can_throttle() {
+            skip!("no cgroup gives out CPU time here");
+        }
+    };
+}
+
 /// A connection whose peer sends back what it gets, one number at a time.
 struct Call {
     stream: Stream,
@@ -110,11 +121,7 @@ fn at_engine(calls: &[Call]) -> usize {
 
 #[test]
 fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
-    need_root!();
-    need_program!("clang");
-    if !can_throttle() {
-        skip!("no cgroup gives out CPU time here");
-    }
+    need_throttle!();
     World::enter_with(
         |config| config.load = Choice::Auto,
         |world| {
@@ -148,11 +155,7 @@ fn an_engine_with_too_little_time_sheds_connections_and_takes_them_back() {
 /// A connection that goes home for load is an ordinary socket, which the service takes back only after a pause.
 #[test]
 fn what_goes_home_for_load_is_given_back_and_may_return() {
-    need_root!();
-    need_program!("clang");
-    if !can_throttle() {
-        skip!("no cgroup gives out CPU time here");
-    }
+    need_throttle!();
     World::enter_with(
         |config| config.load = Choice::Auto,
         |world| {
@@ -238,11 +241,7 @@ fn can_throttle() -> bool {
 
 #[test]
 fn load_that_swings_every_second_loses_nothing() {
-    need_root!();
-    need_program!("clang");
-    if !can_throttle() {
-        skip!("no cgroup gives out CPU time here");
-    }
+    need_throttle!();
     // A soak takes longer.
     let seconds = std::env::var("BATON_SWINGS").map_or(12, |text| text.parse().expect("a number of seconds"));
     swing(seconds);
