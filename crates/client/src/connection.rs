@@ -127,14 +127,14 @@ impl Connection {
         if let Location::Engine(InEngine { region, conn, .. }) = self.at { Some((region, conn)) } else { None }
     }
 
-    /// Records whether the broker has a copy of the bytes to be read.
+    /// Records whether the broker has a copy of the bytes to be read and sent.
     pub fn stand(&mut self, stands: bool) {
         if let Location::Engine(engine) = &mut self.at {
             engine.stands = stands;
         }
     }
 
-    /// True if the bytes to be read are on their way to the kernel.
+    /// True if the bytes to be read and sent are on their way to the kernel.
     pub fn stands(&self) -> bool {
         matches!(self.at, Location::Engine(InEngine { stands: true, .. }))
     }

@@ -89,6 +89,9 @@ impl Inner {
     pub(super) fn write_some(&mut self, id: u64, data: &[u8], more: bool) -> io::Result<usize> {
         let Inner { connections, regions, ready, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.stands() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         let written = match connection.location() {
             Location::Kernel(_) => {
                 let written = connection.write_kernel(id, ready.as_fd(), data, more);

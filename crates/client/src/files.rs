@@ -15,7 +15,7 @@ impl Stream {
     ///
     /// # Errors
     /// `WouldBlock` if there is no space; `Unsupported` if the file cannot be read this way or no
-    /// engine has the connection, in which case the caller must read and write; otherwise those of
+    /// engine runs the connection, in which case the caller must read and write; otherwise those of
     /// a write.
     pub fn send_file(&self, file: BorrowedFd<'_>, at: u64, len: usize, more: bool) -> io::Result<usize> {
         self.shared.with(|inner| inner.send_file(self.id, FilePiece { file, at, len }, more))?
@@ -26,7 +26,8 @@ impl Inner {
     fn send_file(&mut self, id: u64, piece: FilePiece<'_>, more: bool) -> io::Result<usize> {
         let Inner { connections, regions, .. } = self;
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let (region, conn) = connection.in_engine().ok_or(ErrorKind::Unsupported)?;
+        let there = connection.in_engine().filter(|_| !connection.stands());
+        let (region, conn) = there.ok_or(ErrorKind::Unsupported)?;
         let sent = in_engine(regions, region, conn, |consumer| {
             connection.flush_to(consumer, conn)?;
             connection.write_engine(consumer, conn, piece, more)

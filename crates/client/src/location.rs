@@ -65,7 +65,8 @@ pub(super) struct InEngine {
     pub region: u32,
     /// The queue pair there.
     pub conn: Conn,
-    /// The broker has a copy of the bytes to be read, which the kernel gets: nobody may read them here.
+    /// The broker has a copy of the bytes to be read and sent, for the kernel. Bytes read or written here
+    /// since would be read twice or never sent.
     pub stands: bool,
     /// A question for `TCP_INFO`.
     pub info: Inquiry,

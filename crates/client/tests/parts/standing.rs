@@ -1,15 +1,16 @@
-//! A connection that is on its way home whole: the broker has a copy of its unread bytes, and the program goes on
-//! with its stream.
+//! A connection that is on its way home whole: the broker has a copy of its bytes, and the program goes on with
+//! its stream.
 
 use crate::played::{Played, play_at};
-use baton_client::{Service, Stream};
+use baton_client::{Readiness, Service, Stream};
 use baton_consumer::consumer::ConsumerConfig;
-use baton_engine::region::{Completion, Events};
+use baton_engine::region::Completion;
 use baton_ipc::message::{Reply, Request, Sizes};
 use baton_policy::Reason;
 use baton_testkit::wait_for;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::thread;
 
 /// Sizes of a small consumer.
@@ -33,15 +34,16 @@ fn standing(run: impl FnOnce(Stream, Played, TcpStream)) {
             adopting.join().unwrap().unwrap()
         });
         stream.set_nonblocking(true);
-        engine.qp(0).raise(Events::MOVED);
-        assert!(engine.complete(Completion::Ready { qp: 0, events: Events::MOVED }));
-        rustix::io::write(&completions, &1u64.to_ne_bytes()).unwrap();
         broker.say(Reply::Stand { id: 7, rcv_pos: 3, tail_pos: 0 });
         assert_eq!(broker.hear(), Request::LeftBehind { id: 7, unread: 3, unsent: 0 });
-        assert!(!stream.readiness().readable);
+        assert!(matches!(stream.readiness(), Readiness { readable: false, writable: false, .. }));
         let mut bytes = [0; 8];
         assert_eq!((&stream).read(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
         assert_eq!(stream.peek(&mut bytes).unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!((&stream).write(b"lost").unwrap_err().kind(), ErrorKind::WouldBlock);
+        let file = std::fs::File::open("Cargo.toml").unwrap();
+        let sent = stream.send_file(file.as_fd(), 0, 4, false);
+        assert_eq!(sent.unwrap_err().kind(), ErrorKind::Unsupported, "the program reads and writes instead");
         run(stream, broker, peer);
     });
 }
@@ -73,6 +75,10 @@ fn bytes_that_went_home_are_read_once() {
             read.len() >= 6
         });
         assert_eq!(read, b"abcdef");
+        (&stream).write_all(b"from the kernel").unwrap();
+        let mut bytes = [0; 15];
+        peer.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"from the kernel");
     });
 }
 
