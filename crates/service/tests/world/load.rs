@@ -11,6 +11,7 @@ use baton_testkit::throttle::Throttle;
 use baton_testkit::{need_program, need_root, skip};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// More than a burst, several times.
@@ -20,7 +21,10 @@ const PART: u64 = 5;
 /// How long the load may take to show an effect, on the slowest machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ends the test where no engine can be started and throttled.
+/// These tests take turns: each would be the other's load.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Ends the test where no engine can be started and throttled; waits for its turn otherwise.
 macro_rules! need_throttle {
     () => {
         need_root!();
@@ -28,6 +32,7 @@ macro_rules! need_throttle {
         if !can_throttle() {
             skip!("no cgroup gives out CPU time here");
         }
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     };
 }
 
