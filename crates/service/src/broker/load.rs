@@ -94,17 +94,16 @@ impl Broker {
 
     /// Checks whether a connection that went home for load, and was given back, may return.
     pub(super) fn may_return(&self, slot: usize, tuple: &Tuple) -> Result<(), StayReason> {
-        let Some(pause) = self.sent_home.pause(tuple, Instant::now()) else { return Ok(()) };
-        let increases = self.slots[slot].load.last().is_some_and(|load| load.state == Control::Increase);
-        if pause.is_zero() && increases {
-            return Ok(());
+        let Some((since, pause)) = self.sent_home.pause(tuple, Instant::now()) else { return Ok(()) };
+        if !pause.is_zero() {
+            let text = format!("it went home for load, and stays for {} s", pause.as_secs() + 1);
+            return Err(StayReason::new(Reason::Load, text));
         }
-        let text = if pause.is_zero() {
-            "it went home for load, and the engine's limit does not rise".to_owned()
-        } else {
-            format!("it went home for load, and stays for {} s", pause.as_secs() + 1)
-        };
-        Err(StayReason::new(Reason::Load, text))
+        if !self.slots[slot].load.has_risen_since(since) {
+            let text = "it went home for load, and the engine's limit has not risen since";
+            return Err(StayReason::new(Reason::WaitsForLoad, text));
+        }
+        Ok(())
     }
 
     /// Answers with the load of each engine that controls it.

@@ -14,6 +14,8 @@ const HISTORY: usize = 128;
 #[derive(Default)]
 pub(super) struct Load {
     history: VecDeque<(Instant, EngineLoad)>,
+    /// The last report in INCREASE.
+    risen: Option<Instant>,
 }
 
 impl Load {
@@ -23,6 +25,14 @@ impl Load {
             self.history.pop_front();
         }
         self.history.push_back((now, load));
+        if load.state == Control::Increase {
+            self.risen = Some(now);
+        }
+    }
+
+    /// True if the limit has risen since a time.
+    pub fn has_risen_since(&self, then: Instant) -> bool {
+        self.risen.is_some_and(|risen| risen >= then)
     }
 
     /// The last report. `None` if the engine does not control its load.

@@ -45,10 +45,12 @@ impl SentHome {
         self.younger.get(tuple).or_else(|| self.older.get(tuple)).copied()
     }
 
-    /// How long a connection has to stay at home yet; `None` if it did not go home for load.
-    pub fn pause(&self, tuple: &Tuple, now: Instant) -> Option<Duration> {
+    /// When a connection went home, and how long it has to stay there yet; `None` if it did not go home for
+    /// load.
+    pub fn pause(&self, tuple: &Tuple, now: Instant) -> Option<(Instant, Duration)> {
         let Entry { times, since } = self.find(tuple)?;
-        Some(Duration::from_secs(load::pause_s(times)).saturating_sub(now.saturating_duration_since(since)))
+        let pause = Duration::from_secs(load::pause_s(times));
+        Some((since, pause.saturating_sub(now.saturating_duration_since(since))))
     }
 
     /// Forgets a connection that returns to the engine, and says how often it went home.
@@ -76,8 +78,8 @@ mod tests {
         assert_eq!((all.pause(&tuple(1), begun), all.take(&tuple(1))), (None, 0));
         all.keep(tuple(1), Entry { times: 3, since: begun });
         let later = begun + Duration::from_secs(1);
-        assert_eq!(all.pause(&tuple(1), later), Some(Duration::from_secs(3)));
-        assert_eq!(all.pause(&tuple(1), begun + Duration::from_secs(9)), Some(Duration::ZERO));
+        assert_eq!(all.pause(&tuple(1), later), Some((begun, Duration::from_secs(3))));
+        assert_eq!(all.pause(&tuple(1), begun + Duration::from_secs(9)), Some((begun, Duration::ZERO)));
         assert_eq!((all.take(&tuple(1)), all.pause(&tuple(1), later)), (3, None));
         for port in 0..5 * GENERATION as u32 {
             all.keep(tuple(port), Entry { times: 1, since: begun });
