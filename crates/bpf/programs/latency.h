@@ -50,6 +50,32 @@ struct spans {
 	struct histogram layers[LAYERS];
 };
 
+/* A layer's part of a message. Either end is 0 if it was not seen. */
+struct part {
+	u64 from, until;
+};
+
+/* The layers of each way that add up to the whole: WRITE and those behind it, RECEIVE_DEVICE and those behind. */
+enum { T_PARTS = TRANSMIT - WRITE, R_PARTS = RECEIVE - RECEIVE_DEVICE };
+
+/* A message with its time in each layer of its way. */
+struct exemplar {
+	u64 begun, whole;
+	u64 end; /* the sequence number behind its last byte */
+	u64 parts[R_PARTS];
+};
+
+/* The slowest messages of a way of a connection. */
+#define KEPT 8
+/* Orders what is written before it and what is written after it. */
+#define WRITTEN asm volatile("" ::: "memory")
+struct slowest {
+	u64 writes; /* odd while one is written */
+	u64 least; /* the shortest of them */
+	u64 at; /* and its place */
+	struct exemplar of[KEPT];
+};
+
 /* How far the message of a way is. */
 enum stage {
 	IDLE,
@@ -183,13 +209,21 @@ struct {
 	__type(value, struct watched);
 } SOCKETS SEC(".maps");
 
-/* The loader sets the sizes of these three. */
+/* The loader sets the sizes of these four. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, struct spans);
 } SPANS SEC(".maps");
+
+/* Two a slot: those sent and those received. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct slowest);
+} SLOWEST SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -291,6 +325,51 @@ static __attribute__((noinline)) int record(struct histogram *to, u64 from, u64 
 	if (ns > to->longest)
 		to->longest = ns;
 	return 0;
+}
+
+/* Keeps a message if it is one of the slowest. */
+INLINE void keep(struct slowest *all, const struct part *parts, u64 begun, u64 ended, u32 end)
+{
+	struct exemplar *it = &all->of[all->at % KEPT];
+	u64 least, at = 0;
+
+	all->writes += 1;
+	WRITTEN;
+	it->begun = begun;
+	it->whole = ended - begun;
+	it->end = end;
+	for (u32 i = 0; i < R_PARTS; i++)
+		it->parts[i] = parts[i].from && parts[i].until ? parts[i].until - parts[i].from : 0;
+	least = all->of[0].whole;
+	for (u32 i = 1; i < KEPT; i++) {
+		if (all->of[i].whole < least) {
+			least = all->of[i].whole;
+			at = i;
+		}
+	}
+	all->least = least;
+	all->at = at;
+	WRITTEN;
+	all->writes += 1;
+}
+
+/* A message has come to its end. */
+INLINE void finish(const struct watched *it, int receive, const struct part *parts, u64 begun, u64 ended, u32 end)
+{
+	u32 slot = it->slot - 1, way = slot * 2 + receive, count = receive ? R_PARTS : T_PARTS;
+	struct spans *spans = bpf_map_lookup_elem(&SPANS, &slot);
+	struct slowest *slowest = bpf_map_lookup_elem(&SLOWEST, &way);
+
+	if (!spans || !slowest)
+		return;
+	struct histogram *layers = &spans->layers[receive ? RECEIVE_DEVICE : WRITE];
+	for (u32 i = 0; i < count; i++) {
+		if (parts[i].from && parts[i].until)
+			record(&layers[i], parts[i].from, parts[i].until);
+	}
+	record(&layers[count], begun, ended);
+	if (ended - begun > slowest->least)
+		keep(slowest, parts, begun, ended, end);
 }
 
 /* The state of a socket that is watched. */

@@ -258,17 +258,19 @@ INLINE int returned(struct watched *it, struct sock *sk)
 	if (spans && now >= runs) {
 		u64 start = or(or(at[R_ARRIVED], at[R_TAKEN]), or(at[R_PARSED], at[R_FOUND]));
 		u64 decided = or(at[R_DECIDED], told);
+		const struct part parts[R_PARTS] = {
+			[RECEIVE_DEVICE - RECEIVE_DEVICE] = { at[R_ARRIVED], at[R_TAKEN] },
+			[PARSE - RECEIVE_DEVICE] = { at[R_TAKEN], or(at[R_PARSED], at[R_FOUND]) },
+			[LOOKUP - RECEIVE_DEVICE] = { at[R_PARSED], at[R_FOUND] },
+			[PLACE - RECEIVE_DEVICE] = { at[R_FOUND], or(at[R_PLACED], decided) },
+			[DECIDE - RECEIVE_DEVICE] = { at[R_PLACED], decided },
+			[TELL - RECEIVE_DEVICE] = { at[R_DECIDED], told },
+			[WAKE_UP - RECEIVE_DEVICE] = { told, runs },
+			[READ - RECEIVE_DEVICE] = { runs, now },
+		};
 
-		record(&spans->layers[RECEIVE_DEVICE], at[R_ARRIVED], at[R_TAKEN]);
-		record(&spans->layers[PARSE], at[R_TAKEN], or(at[R_PARSED], at[R_FOUND]));
-		record(&spans->layers[LOOKUP], at[R_PARSED], at[R_FOUND]);
-		record(&spans->layers[PLACE], at[R_FOUND], or(at[R_PLACED], decided));
-		record(&spans->layers[DECIDE], at[R_PLACED], decided);
-		record(&spans->layers[TELL], at[R_DECIDED], told);
-		record(&spans->layers[WAKE_UP], told, runs);
-		record(&spans->layers[READ], runs, now);
-		record(&spans->layers[RECEIVE], start, now);
 		record(&spans->layers[STACK], start, told);
+		finish(it, 1, parts, start, now, it->got.end);
 	}
 	it->got.stage = IDLE;
 	return 0;

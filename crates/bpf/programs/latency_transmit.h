@@ -176,18 +176,15 @@ int t_device(u64 *ctx)
 	struct watched *it = watched(sk);
 	if (!it || it->sent.stage != BUILT || it->sent.skb != ctx[0])
 		return 0;
-	u64 now = bpf_ktime_get_ns();
-	u32 slot = it->slot - 1;
-	struct spans *spans = bpf_map_lookup_elem(&SPANS, &slot);
-	if (spans) {
-		u64 *at = it->sent_at;
+	u64 now = bpf_ktime_get_ns(), *at = it->sent_at;
+	const struct part parts[R_PARTS] = {
+		[WRITE] = { at[T_CALL], or(at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT])) },
+		[SEND_QUEUE] = { at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT]) },
+		[SEGMENT] = { at[T_TAKEN_UP], at[T_BUILT] },
+		[OUTPUT] = { at[T_BUILT], now },
+	};
 
-		record(&spans->layers[WRITE], at[T_CALL], or(at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT])));
-		record(&spans->layers[SEND_QUEUE], at[T_COPIED], or(at[T_TAKEN_UP], at[T_BUILT]));
-		record(&spans->layers[SEGMENT], at[T_TAKEN_UP], at[T_BUILT]);
-		record(&spans->layers[OUTPUT], at[T_BUILT], now);
-		record(&spans->layers[TRANSMIT], at[T_CALL], now);
-	}
+	finish(it, 0, parts, at[T_CALL], now, it->sent.end);
 	it->sent.stage = IDLE;
 	return 0;
 }

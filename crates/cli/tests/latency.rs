@@ -98,6 +98,60 @@ fn a_connection_is_a_table_as_text_json_and_page() {
     });
 }
 
+/// The slowest messages are in the report, and at their frames in a capture that another reads.
+#[test]
+fn the_slowest_messages_are_shown_at_their_frames() {
+    need_sight!();
+    let netns = Netns::new("latency");
+    while_talking(&netns, |tuple, _| {
+        let capture = std::env::temp_dir().join(format!("baton-latency-{}.pcapng", std::process::id()));
+        let seen =
+            latency(&netns, &[tuple, "--seconds=0.5", "--slowest=2", "--json", "--pcap", capture.to_str().unwrap()]);
+        assert!(seen.status.success(), "{seen:?}");
+        let json: serde_json::Value = serde_json::from_slice(&seen.stdout).unwrap();
+        let slowest = json["slowest"].as_array().unwrap();
+        assert_eq!(slowest.len(), 4, "two of each way");
+        for message in slowest {
+            let direction = message["direction"].as_str().unwrap();
+            let way = &json["connections"][0]["ways"][usize::from(direction == "receive")];
+            let longest = way["layers"].as_array().unwrap().last().unwrap()["max_ns"].as_u64().unwrap();
+            let whole = message["whole_ns"].as_u64().unwrap();
+            assert!(whole <= longest, "{message}");
+            let layers: u64 = message["layers"].as_array().unwrap().iter().map(|it| it["ns"].as_u64().unwrap()).sum();
+            assert_eq!(layers + message["between_ns"].as_u64().unwrap(), whole, "{message}");
+        }
+        assert_eq!(
+            slowest[0]["whole_ns"],
+            json["connections"][0]["ways"][0]["layers"].as_array().unwrap().last().unwrap()["max_ns"]
+        );
+
+        let bytes = fs::read(&capture).unwrap();
+        fs::remove_file(&capture).unwrap();
+        let (mut frames, mut comments) = (0, Vec::new());
+        let mut reader = pcap_parser::create_reader(1 << 20, bytes.as_slice()).unwrap();
+        loop {
+            match reader.next() {
+                Ok((offset, block)) => {
+                    if let pcap_parser::PcapBlockOwned::NG(pcap_parser::Block::EnhancedPacket(packet)) = block {
+                        frames += 1;
+                        let comment =
+                            packet.options.iter().find(|option| option.code == pcap_parser::OptionCode::Comment);
+                        comments.extend(comment.map(|option| text(&option.value[..usize::from(option.len)])));
+                    }
+                    reader.consume(offset);
+                }
+                Err(pcap_parser::PcapError::Incomplete(_)) => reader.refill().unwrap(),
+                Err(pcap_parser::PcapError::Eof) => break,
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+        assert!(frames > 100, "{frames}");
+        let told: Vec<&str> = comments.iter().flat_map(|comment| comment.lines()).collect();
+        assert_eq!(told.len(), 4, "{told:?}");
+        assert_eq!(told.iter().filter(|line| line.starts_with("transmit took ")).count(), 2, "{told:?}");
+    });
+}
+
 #[test]
 fn watching_ends_with_a_signal_and_with_the_process() {
     need_sight!();

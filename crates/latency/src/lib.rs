@@ -15,6 +15,7 @@
 
 #![warn(missing_docs)]
 
+mod exemplar;
 mod histogram;
 mod layer;
 mod memory_unsafe;
@@ -26,6 +27,7 @@ mod watch;
 /// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
 pub type Clock = fn() -> u64;
 
+pub use exemplar::{Exemplar, KEPT, KEPT_WORDS, PARTS};
 pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;

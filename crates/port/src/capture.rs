@@ -24,7 +24,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, TxMeta};
 
-use crate::pcapng::{self, Direction};
+use crate::pcapng::{self, About, Direction};
 use crate::sys::copy_parts;
 use crate::wait::{WaitSet, Waitable};
 
@@ -134,7 +134,8 @@ impl Capture {
             self.unsaid += 1;
             return;
         }
-        pcapng::packet(&mut shared.buffer, time_ns, direction, std::mem::take(&mut self.unsaid), len, fill);
+        let about = About { time_ns, direction, dropped: std::mem::take(&mut self.unsaid), comment: "" };
+        pcapng::packet(&mut shared.buffer, &about, len, fill);
         self.captured += 1;
     }
 

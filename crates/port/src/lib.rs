@@ -36,7 +36,7 @@ pub mod memory;
 pub mod merging;
 pub mod packet;
 pub mod pcap_file;
-mod pcapng;
+pub mod pcapng;
 mod slab_unsafe;
 pub mod steered;
 mod sys;

@@ -20,12 +20,15 @@ const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 const LINK_ETHERNET: u16 = 1;
 const LINK_RAW: u16 = 101;
 const OPTION_END: u16 = 0;
+const OPTION_COMMENT: u16 = 1;
 const OPTION_INTERFACE_NAME: u16 = 2;
 const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_FLAGS: u16 = 2;
 const OPTION_DROP_COUNT: u16 = 4;
-/// The most bytes of an enhanced packet block in addition to the frame: fixed fields, padding,
-/// flags, drop count, end of options, length.
+/// The most bytes of a comment.
+pub const COMMENT_MAX: usize = 4096;
+/// The most bytes of an enhanced packet block without a comment, in addition to the frame: fixed fields,
+/// padding, flags, drop count, end of options, length.
 pub const PACKET_OVERHEAD: usize = 28 + 3 + 8 + 12 + 4 + 4;
 
 fn word(out: &mut Vec<u8>, value: u32) {
@@ -83,29 +86,39 @@ pub fn start(out: &mut Vec<u8>, name: &str, ethernet: bool) {
     });
 }
 
-/// Appends a frame of `len` bytes, which `fill` writes. `dropped` frames before
-/// it are missing from the capture.
-pub fn packet(
-    out: &mut Vec<u8>,
-    time_ns: u64,
-    direction: Direction,
-    dropped: u64,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]),
-) {
+/// When a frame passed, and what is said of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct About<'a> {
+    /// Nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Whether it was received or sent.
+    pub direction: Direction,
+    /// Frames before it that are missing from the capture.
+    pub dropped: u64,
+    /// Text for its reader, cut after [`COMMENT_MAX`] bytes; empty for none.
+    pub comment: &'a str,
+}
+
+/// Appends a frame of `len` bytes, which `fill` writes.
+pub fn packet(out: &mut Vec<u8>, about: &About<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
     block(out, ENHANCED_PACKET, |out| {
         word(out, 0);
-        word(out, (time_ns >> 32) as u32);
-        word(out, time_ns as u32);
+        word(out, (about.time_ns >> 32) as u32);
+        word(out, about.time_ns as u32);
         word(out, len as u32);
         word(out, len as u32);
         let start = out.len();
         out.resize(start + len, 0);
         fill(&mut out[start..]);
         pad(out, start);
-        option(out, OPTION_FLAGS, &(direction as u32).to_ne_bytes());
-        if dropped != 0 {
-            option(out, OPTION_DROP_COUNT, &dropped.to_ne_bytes());
+        option(out, OPTION_FLAGS, &(about.direction as u32).to_ne_bytes());
+        if about.dropped != 0 {
+            option(out, OPTION_DROP_COUNT, &about.dropped.to_ne_bytes());
+        }
+        if !about.comment.is_empty() {
+            let cut = about.comment.len().min(COMMENT_MAX);
+            let end = (0..=cut).rev().find(|at| about.comment.is_char_boundary(*at)).unwrap_or(0);
+            option(out, OPTION_COMMENT, &about.comment.as_bytes()[..end]);
         }
         option(out, OPTION_END, &[]);
     });

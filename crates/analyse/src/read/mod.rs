@@ -14,12 +14,14 @@
 
 mod input;
 mod live;
+mod passing;
 mod pcap;
 mod pcapng;
 mod zstd;
 
 pub use input::{Input, OpenError};
 pub use live::Live;
+pub use passing::{Passing, PassingPacket};
 
 /// Longest frame in a capture, in bytes: the largest snapshot length that libpcap allows.
 pub const FRAME_MAX: usize = 262_144;

@@ -45,9 +45,11 @@ pub struct Received {
     pub time_ns: u64,
     /// A tag that the kernel took off, as it stood on the wire.
     pub vlan: Option<[u8; 4]>,
+    /// This machine sends it.
+    pub outgoing: bool,
 }
 
-/// A packet socket (`packet(7)`) that receives the frames of one interface.
+/// A packet socket (`packet(7)`).
 pub struct PacketSocket(OwnedFd);
 
 /// Room for control messages, aligned for their headers.
@@ -55,7 +57,7 @@ pub struct PacketSocket(OwnedFd);
 struct Control([u8; 256]);
 
 impl PacketSocket {
-    /// Opens a socket that sees all frames of `interface`.
+    /// Opens a socket that sees all frames that `interface` receives.
     pub fn open(interface: &str) -> io::Result<(PacketSocket, Kind)> {
         let name = CString::new(interface).map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;
         // SAFETY: `name` is a C string that outlives the call.
@@ -63,24 +65,45 @@ impl PacketSocket {
         if index == 0 {
             return Err(io::Error::last_os_error());
         }
+        let socket = PacketSocket::make(libc::SOCK_RAW)?;
+        // Frames that this machine sends are not received ones; and on a loopback device every
+        // frame would come twice.
+        socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        let kind = match socket.bind(index)? {
+            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Kind::Ethernet,
+            libc::ARPHRD_NONE | libc::ARPHRD_PPP | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => {
+                Kind::Ip
+            }
+            other => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, format!("frames of hardware type {other}")));
+            }
+        };
+        Ok((socket, kind))
+    }
+
+    /// Opens a socket that sees what all interfaces receive and send, without the headers of their links.
+    pub fn of_all() -> io::Result<PacketSocket> {
+        let socket = PacketSocket::make(libc::SOCK_DGRAM)?;
+        socket.bind(0)?;
+        Ok(socket)
+    }
+
+    fn make(kind: c_int) -> io::Result<PacketSocket> {
         // SAFETY: no pointer is passed. Protocol 0: nothing is received before `bind`.
-        let fd = check(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) })?;
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind | libc::SOCK_CLOEXEC, 0) })?;
         // SAFETY: the descriptor was just made, and is nobody else's.
         let socket = PacketSocket(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, 1)?;
         socket.set(libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // Frames that this machine sends are not received ones; and on a loopback device every
-        // frame would come twice.
-        socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
         // Without CAP_NET_ADMIN the queue stays within net.core.rmem_max.
         if socket.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, QUEUE).is_err() {
             socket.set(libc::SOL_SOCKET, libc::SO_RCVBUF, QUEUE)?;
         }
-        let kind = socket.bind(index)?;
-        Ok((socket, kind))
+        Ok(socket)
     }
 
-    fn bind(&self, index: u32) -> io::Result<Kind> {
+    /// Begins to receive from an interface, or from all (0). Returns the interface's hardware type.
+    fn bind(&self, index: u32) -> io::Result<u16> {
         // SAFETY: plain data, for which zeros are a value.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -92,13 +115,7 @@ impl PacketSocket {
         check(unsafe { libc::bind(self.0.as_raw_fd(), pointer, len) })?;
         // SAFETY: the same, and the kernel writes at most `len` bytes.
         check(unsafe { libc::getsockname(self.0.as_raw_fd(), pointer, &raw mut len) })?;
-        match address.sll_hatype {
-            libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Ok(Kind::Ethernet),
-            libc::ARPHRD_NONE | libc::ARPHRD_PPP | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => {
-                Ok(Kind::Ip)
-            }
-            other => Err(io::Error::new(io::ErrorKind::Unsupported, format!("frames of hardware type {other}"))),
-        }
+        Ok(address.sll_hatype)
     }
 
     fn set(&self, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
@@ -126,13 +143,17 @@ impl PacketSocket {
         let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
         // SAFETY: plain data, for which zeros are a value.
         let mut message: libc::msghdr = unsafe { zeroed() };
+        // SAFETY: the same.
+        let mut from: libc::sockaddr_ll = unsafe { zeroed() };
+        message.msg_name = (&raw mut from).cast();
+        message.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
         message.msg_control = (&raw mut control).cast();
         message.msg_controllen = size_of::<Control>() as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: `message` names `buffer` and `control` with their true lengths; all
-        // three outlive the call.
+        // SAFETY: `message` names `buffer`, `from` and `control` with their true lengths; all
+        // four outlive the call.
         let len = unsafe { libc::recvmsg(self.0.as_raw_fd(), &raw mut message, flags) };
         if len < 0 {
             let error = io::Error::last_os_error();
@@ -146,6 +167,7 @@ impl PacketSocket {
             wire_len: u32::try_from(len).unwrap_or(u32::MAX),
             time_ns: 0,
             vlan: None,
+            outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
         };
         // SAFETY: `recvmsg` has filled `control` with whole messages, and said how long
         // they are together; `message` and `control` are still there.

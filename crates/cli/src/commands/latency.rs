@@ -1,5 +1,6 @@
 //! `baton latency`: where the time of connections goes, by layer.
 
+mod frames;
 mod kernel;
 
 use super::measuring::{length, write};
@@ -7,10 +8,13 @@ use crate::commands::policy::sockets::find;
 use anyhow::{Context, bail};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_ipc::engine::monotonic;
 use baton_kernel::latency::Wanted;
 use baton_lab::report::latency::{Entry, Report};
-use baton_latency::Table;
+use baton_latency::{KEPT, Table};
+use baton_port::capture::wall_clock_ns;
 use baton_wire::addr::Tuple;
+use frames::Frames;
 use kernel::Kernel;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -24,9 +28,10 @@ use std::time::{Duration, Instant};
     after_help = "A connection is watched from its next call to send or to receive on. On each way one message at a \
                   time is followed, from call to device and from device to call. The times of the layers and what \
                   lies between them add up to the whole. With --watch each table is of the last second, but max is of \
-                  all time. All connections are those of this network namespace, except with --pid.\n\n\
+                  all time. Of each connection and way the 8 slowest messages are kept. All connections are those of this network namespace, except with --pid.\n\n\
                   Examples:\n  baton latency --port 6379\n  baton latency --pid 1234 --seconds 10 --each\n  \
                   baton latency 10.0.0.1:443,10.0.0.9:51234 --watch\n  \
+                  baton latency --port 443 --slowest 8 --pcap slow.pcapng\n  \
                   baton latency --all --json | jq '.together[].layers[] | select(.layer == \"wake-up\")'\n\n\
                   Exit code: 0, 1 if no message of such a connection is seen, 2 if the kernel's points cannot be had."
 )]
@@ -52,6 +57,12 @@ pub struct Args {
     /// Print a table for each connection, not only for all together
     #[arg(long)]
     each: bool,
+    /// Show this many of the slowest messages of each way, layer by layer
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(..=KEPT as i64))]
+    slowest: u8,
+    /// Write the connections' frames to this file, as pcapng with the slowest messages as comments
+    #[arg(long, value_name = "FILE", conflicts_with = "watch")]
+    pcap: Option<PathBuf>,
     /// Print JSON, with --watch one object a line
     #[arg(long)]
     json: bool,
@@ -78,17 +89,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let time = length(args.seconds)?;
     let stop = Stop::install().context("cannot catch signals")?;
     let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Kernel::open(&wanted)?)];
-    let started = Instant::now();
     if args.watch {
         return watch(args, &mut sources, &stop);
     }
-    while started.elapsed() < time && !stop.requested() && is_there(args.pid) {
-        sleep(LOOK.min(time.saturating_sub(started.elapsed())));
+    let frames = args.pcap.as_ref().map(|path| Ok::<_, anyhow::Error>((path, Frames::start(&wanted)?))).transpose()?;
+    let started = Start::now();
+    while started.at.elapsed() < time && !stop.requested() && is_there(args.pid) {
+        sleep(LOOK.min(time.saturating_sub(started.at.elapsed())));
     }
-    let report = read(&mut sources, started)?;
+    let report = read(args, &mut sources, &started)?;
     let nothing = report.entries.is_empty() && report.earlier_count == 0;
     if let Some(path) = args.html.as_deref().filter(|_| !nothing) {
         write(path, &report.page())?;
+    }
+    if let Some((path, frames)) = frames.filter(|_| !nothing) {
+        frames.write(path, &report)?;
     }
     if args.json {
         writeln!(std::io::stdout(), "{}", report.json()?)?;
@@ -129,9 +144,26 @@ fn is_there(pid: Option<u32>) -> bool {
     pid.is_none_or(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
+/// The time at which a report begins.
+struct Start {
+    at: Instant,
+    monotonic_ns: u64,
+}
+
+impl Start {
+    fn now() -> Start {
+        Start { at: Instant::now(), monotonic_ns: monotonic() }
+    }
+}
+
 /// The readings of all sources together.
-fn read(sources: &mut [Box<dyn Source>], started: Instant) -> anyhow::Result<Report> {
-    let mut all = Report::default();
+fn read(args: &Args, sources: &mut [Box<dyn Source>], started: &Start) -> anyhow::Result<Report> {
+    let mut all = Report {
+        began_ns: started.monotonic_ns,
+        unix_offset_ns: wall_clock_ns().saturating_sub(monotonic()),
+        show_slowest: args.slowest.into(),
+        ..Report::default()
+    };
     for source in sources {
         let report = source.read()?;
         all.entries.extend(report.entries);
@@ -140,7 +172,7 @@ fn read(sources: &mut [Box<dyn Source>], started: Instant) -> anyhow::Result<Rep
         all.left_out += report.left_out;
         all.notes.extend(report.notes);
     }
-    all.seconds = started.elapsed().as_secs_f64();
+    all.seconds = started.at.elapsed().as_secs_f64();
     Ok(all)
 }
 
@@ -149,11 +181,11 @@ fn watch(args: &Args, sources: &mut [Box<dyn Source>], stop: &Stop) -> anyhow::R
     let clears = std::io::stdout().is_terminal() && !args.json;
     let mut before = Report::default();
     while !stop.requested() && is_there(args.pid) {
-        let started = Instant::now();
-        while started.elapsed() < EVERY && !stop.requested() {
+        let started = Start::now();
+        while started.at.elapsed() < EVERY && !stop.requested() {
             sleep(LOOK);
         }
-        let now = read(sources, started)?;
+        let now = read(args, sources, &started)?;
         let report = since(&now, &before);
         before = now;
         let text = if args.json { report.json()? + "\n" } else { report.text(args.each) };
@@ -180,6 +212,7 @@ fn since(now: &Report, before: &Report) -> Report {
                 table: entry.table.since(&then.table),
                 skipped: less(entry.skipped, then.skipped),
                 lost: less(entry.lost, then.lost),
+                slowest: entry.slowest.iter().filter(|slow| slow.begun >= now.began_ns).copied().collect(),
                 ..entry.clone()
             })
         }

@@ -3,7 +3,7 @@
 use super::error::LatencyError;
 use aya::Ebpf;
 use aya::maps::{Array, Map, MapData, MapError, Queue};
-use baton_latency::{LAYERS, Table, WORDS};
+use baton_latency::{Direction, Exemplar, KEPT_WORDS, LAYERS, Table, WORDS};
 use baton_wire::addr::{Addr, Tuple};
 
 /// `struct spans`.
@@ -14,6 +14,10 @@ type Connection = [u64; 11];
 /// The states of a slot.
 const FREE: u32 = 0;
 const CLOSED: u32 = 2;
+
+/// Times that the slowest messages are read until two readings are equal. Those of a way that changes that often
+/// are read the next time.
+const READINGS: usize = 4;
 
 /// The messages of a way that were not followed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -41,12 +45,16 @@ pub struct Watched {
     pub receive: Unfollowed,
     /// The times of its messages by layer.
     pub table: Table,
+    /// The slowest of its messages out, then of those in, the slowest of each first.
+    pub slowest: Vec<Exemplar>,
     pub(super) slot: u32,
 }
 
 /// The open maps.
 pub(super) struct Maps {
     spans: Array<MapData, Spans>,
+    /// `struct slowest`, for those sent and those received.
+    slowest: Array<MapData, [u64; KEPT_WORDS]>,
     connections: Array<MapData, Connection>,
     free: Queue<MapData, u32>,
     left_out: Array<MapData, u64>,
@@ -60,10 +68,11 @@ impl Maps {
     /// Errors from the kernel.
     pub fn open(programs: &mut Ebpf, slots: u32) -> Result<Maps, LatencyError> {
         let mut take = |name: &str| programs.take_map(name).expect("latency.c has a map of that name");
-        let [spans, connections, free, left_out]: [Map; 4] =
-            ["SPANS", "CONNECTIONS", "FREE", "LEFT_OUT"].map(&mut take);
+        let [spans, slowest, connections, free, left_out]: [Map; 5] =
+            ["SPANS", "SLOWEST", "CONNECTIONS", "FREE", "LEFT_OUT"].map(&mut take);
         let mut maps = Maps {
             spans: Array::try_from(spans).map_err(of)?,
+            slowest: Array::try_from(slowest).map_err(of)?,
             connections: Array::try_from(connections).map_err(of)?,
             free: Queue::try_from(free).map_err(of)?,
             left_out: Array::try_from(left_out).map_err(of)?,
@@ -85,7 +94,27 @@ impl Maps {
             let connection = self.connections.get(&slot, 0).map_err(of)?;
             if let Some(watched) = watched(slot, &connection) {
                 let table = Table::of_words(&self.spans.get(&slot, 0).map_err(of)?);
-                all.push(Watched { table, ..watched });
+                all.push(Watched { table, slowest: self.slowest(slot)?, ..watched });
+            }
+        }
+        Ok(all)
+    }
+
+    fn slowest(&self, slot: u32) -> Result<Vec<Exemplar>, LatencyError> {
+        let mut all = Vec::new();
+        for (way, direction) in Direction::ALL.into_iter().enumerate() {
+            // One may be written at this moment. Two readings that are equal are whole.
+            let read = || self.slowest.get(&(slot * 2 + way as u32), 0).map_err(of);
+            let mut before = read()?;
+            for _ in 0..READINGS {
+                let words = read()?;
+                if words == before
+                    && let Some(exemplars) = Exemplar::of_words(direction, &words)
+                {
+                    all.extend(exemplars);
+                    break;
+                }
+                before = words;
             }
         }
         Ok(all)
@@ -97,6 +126,9 @@ impl Maps {
     /// Errors from the kernel.
     pub fn free(&mut self, slot: u32) -> Result<(), LatencyError> {
         self.spans.set(slot, [[0; WORDS]; LAYERS], 0).map_err(of)?;
+        for way in 0..2 {
+            self.slowest.set(slot * 2 + way, [0; KEPT_WORDS], 0).map_err(of)?;
+        }
         self.connections.set(slot, [0; 11], 0).map_err(of)?;
         self.free.push(slot, 0).map_err(of)
     }
@@ -129,6 +161,7 @@ fn watched(slot: u32, words: &Connection) -> Option<Watched> {
         transmit: Unfollowed { skipped: words[1], lost: words[3] },
         receive: Unfollowed { skipped: words[2], lost: words[4] },
         table: Table::default(),
+        slowest: Vec::new(),
         slot,
     })
 }

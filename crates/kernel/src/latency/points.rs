@@ -127,6 +127,7 @@ pub(super) fn load(wanted: &[u8], slots: u32) -> Result<Ebpf, LatencyError> {
     for map in ["SPANS", "CONNECTIONS", "FREE"] {
         loader.map_max_entries(map, slots);
     }
+    loader.map_max_entries("SLOWEST", slots * 2);
     loader.override_global("WANTED", wanted, true);
     loader.load(object).map_err(|error| LatencyError::of(LOADING, &error))
 }

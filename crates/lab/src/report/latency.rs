@@ -1,8 +1,10 @@
 //! Where the time of connections goes, by layer: for a terminal, as JSON and as an HTML page.
 
 use super::html;
+use super::nanoseconds::time;
+use super::slowest::{self, Slow};
 use baton_apps::html_text::escape;
-use baton_latency::{Direction, Layer, Row, Table};
+use baton_latency::{Direction, Exemplar, Layer, Row, Table};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -23,6 +25,8 @@ pub struct Entry {
     pub lost: [u64; 2],
     /// The times of its messages by layer.
     pub table: Table,
+    /// The slowest of its messages on each way.
+    pub slowest: Vec<Exemplar>,
 }
 
 /// All that was seen in a time.
@@ -30,6 +34,12 @@ pub struct Entry {
 pub struct Report {
     /// How long, in seconds.
     pub seconds: f64,
+    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    pub began_ns: u64,
+    /// Nanoseconds since 1970 at the zero of that clock.
+    pub unix_offset_ns: u64,
+    /// How many of the slowest messages of each way are shown.
+    pub show_slowest: usize,
     /// The connections that were seen, each with its times.
     pub entries: Vec<Entry>,
     /// Times of connections that are no longer listed.
@@ -85,6 +95,7 @@ struct Whole<'a> {
     notes: &'a [String],
     left_out: u64,
     together: Vec<Way>,
+    slowest: Vec<Slow<'a>>,
     connections: Vec<Connection<'a>>,
     earlier_connections: u64,
 }
@@ -102,6 +113,29 @@ impl Report {
     pub fn together(&self) -> Table {
         let mut all = self.earlier.clone();
         self.entries.iter().for_each(|entry| all.add(&entry.table));
+        all
+    }
+
+    /// The slowest messages of each way, as many as are shown, the slowest first.
+    pub fn slowest(&self) -> Vec<Slow<'_>> {
+        let of_way = |direction: Direction| {
+            let pairs = self.entries.iter().flat_map(|entry| entry.slowest.iter().map(move |slow| (entry, slow)));
+            let mut all: Vec<_> = pairs.filter(|(_, slow)| slow.direction == direction).collect();
+            all.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.whole));
+            all.truncate(self.show_slowest);
+            all
+        };
+        let mut all = Vec::new();
+        for (entry, message) in Direction::ALL.into_iter().flat_map(of_way) {
+            all.push(Slow {
+                connection: &entry.connection,
+                program: &entry.program,
+                place: entry.place,
+                after_s: message.begun.saturating_sub(self.began_ns) as f64 / 1e9,
+                unix_ns: message.begun.saturating_add(self.unix_offset_ns),
+                message,
+            });
+        }
         all
     }
 
@@ -125,6 +159,7 @@ impl Report {
             notes: &self.notes,
             left_out: self.left_out,
             together: ways(&self.together()),
+            slowest: self.slowest(),
             connections: connections.collect(),
             earlier_connections: self.earlier_count,
         })
@@ -148,6 +183,7 @@ impl Report {
                 let _ = writeln!(out, "{}\n  {}", title(entry), line(&entry.table));
             }
         }
+        out.push_str(&slowest::text(&self.slowest(), self.entries.len() > 1));
         self.remarks().iter().for_each(|remark| {
             let _ = writeln!(out, "{remark}");
         });
@@ -180,6 +216,7 @@ impl Report {
                 let _ = write!(body, "<p class=\"soft\">{}</p>", escape(rest.trim()));
             }
         }
+        body.push_str(&slowest::section(&self.slowest()));
         for remark in self.remarks() {
             let _ = write!(body, "<p class=\"soft\">{}</p>", escape(&remark));
         }
@@ -225,19 +262,6 @@ fn line(table: &Table) -> String {
     });
     let words: Vec<String> = words.collect();
     if words.is_empty() { "no message was seen whole".to_owned() } else { words.join("; ") }
-}
-
-/// Nanoseconds for people: three digits, and a unit.
-fn time(ns: u64) -> String {
-    let ns = ns as f64;
-    let (value, unit) = match ns {
-        ns if ns < 1e3 => return format!("{ns} ns"),
-        ns if ns < 1e6 => (ns / 1e3, "µs"),
-        ns if ns < 1e9 => (ns / 1e6, "ms"),
-        ns => (ns / 1e9, "s"),
-    };
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {unit}")
 }
 
 const HEADS: [&str; 7] = ["messages", "p50", "p90", "p99", "p99.9", "max", "share"];
@@ -293,7 +317,7 @@ fn section(body: &mut String, title: &str, table: &Table) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use baton_latency::Spans;
+    use baton_latency::{KEPT_WORDS, Spans};
 
     fn report(connections: usize) -> Report {
         let spans = Spans::default();
@@ -308,8 +332,50 @@ mod tests {
             skipped: [3, 0],
             lost: [0, 0],
             table: Table::of(&spans),
+            slowest: vec![slow(2500 + at as u64), slow(1000)],
         };
-        Report { seconds: 2.0, entries: (0..connections).map(entry).collect(), left_out: 5, ..Report::default() }
+        Report {
+            seconds: 2.0,
+            began_ns: 1_000_000_000,
+            unix_offset_ns: 7,
+            show_slowest: 2,
+            entries: (0..connections).map(entry).collect(),
+            left_out: 5,
+            ..Report::default()
+        }
+    }
+
+    /// A message that was sent half a second after the report's beginning.
+    fn slow(whole: u64) -> Exemplar {
+        let mut words = [0; KEPT_WORDS];
+        words[3..8].copy_from_slice(&[1_500_000_000, whole, 4711, whole - 600, 500]);
+        Exemplar::of_words(Direction::Transmit, &words).unwrap()[0]
+    }
+
+    #[test]
+    fn the_slowest_messages_are_a_line_an_object_and_a_bar_each() {
+        let report = report(2);
+        let text = report.text(false);
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let at = lines.iter().position(|line| line == "the slowest messages").expect(&text);
+        let line = |connection, whole, write| {
+            format!(
+                "transmit {whole} µs at 0.500 s: write {write} µs, send-queue 500 ns, between 100 ns \
+                 10.0.0.1:{connection},10.0.0.2:80"
+            )
+        };
+        assert_eq!(lines[at + 1..at + 3], [line(1, "2.50", "1.90"), line(0, "2.50", "1.90")]);
+        assert!(!lines[at + 3].starts_with("transmit"), "no more than two are shown: {text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["slowest"][0]["connection"], "10.0.0.1:1,10.0.0.2:80");
+        assert_eq!(
+            (json["slowest"][0]["unix_ns"].as_u64(), json["slowest"][0]["end_seq"].as_u64()),
+            (Some(1_500_000_007), Some(4711))
+        );
+        assert_eq!(json["slowest"][1]["layers"][1], serde_json::json!({"layer": "send-queue", "ns": 500}));
+        assert_eq!(report.page().matches("<figure>").count(), 2);
+        assert!(!Report { show_slowest: 0, ..report }.text(false).contains("slowest"));
     }
 
     #[test]
@@ -326,6 +392,7 @@ mod tests {
 
     #[test]
     fn many_are_a_table_and_lines_or_tables() {
+        let report = |count| Report { show_slowest: 0, ..report(count) };
         let text = report(2).text(false);
         assert!(text.starts_with("2 connections together, 2.0 s\n"), "{text}");
         assert!(
@@ -345,11 +412,5 @@ mod tests {
         assert_eq!(json["left_out"], 5);
         let page = report(1).page();
         assert!(page.contains("a&lt;b[7]") && !page.contains("a<b"));
-    }
-
-    #[test]
-    fn times_have_three_digits() {
-        let all = [999, 1000, 12_345, 999_400, 1_234_567, 2_000_000_000].map(time);
-        assert_eq!(all, ["999 ns", "1.00 µs", "12.3 µs", "999 µs", "1.23 ms", "2.00 s"]);
     }
 }

@@ -38,6 +38,7 @@ impl Kernel {
             skipped: [watched.transmit.skipped, watched.receive.skipped],
             lost: [watched.transmit.lost, watched.receive.lost],
             table: watched.table,
+            slowest: watched.slowest,
         }
     }
 }
@@ -51,6 +52,6 @@ impl Source for Kernel {
         let notes = sights.map(|sight| format!("kernel, {}: {}", sight.way.name(), sight.note)).collect();
         let entries = reading.connections.into_iter().map(|watched| self.entry(watched)).collect();
         let (earlier, earlier_count, left_out) = (reading.earlier, reading.earlier_count, reading.left_out);
-        Ok(Report { seconds: 0.0, entries, earlier, earlier_count, left_out, notes })
+        Ok(Report { entries, earlier, earlier_count, left_out, notes, ..Report::default() })
     }
 }

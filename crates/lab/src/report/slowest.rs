@@ -1,0 +1,122 @@
+//! The slowest messages of connections, each with its time in every layer.
+
+use super::nanoseconds::time;
+use baton_apps::html_text::escape;
+use baton_latency::Exemplar;
+use serde::{Serialize, Serializer};
+use std::fmt::Write as _;
+
+/// Width of a message's bar, in units of its drawing.
+const WIDTH: f64 = 600.0;
+/// Space between two layers of a bar.
+const GAP: f64 = 1.0;
+
+/// A message that is among the slowest.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Slow<'a> {
+    /// Addresses and ports of its connection, ours first.
+    pub connection: &'a str,
+    /// The connection's program, as `NAME[PID]`.
+    pub program: &'a str,
+    /// Where the connection was: `kernel` or `engine`.
+    pub place: &'static str,
+    /// Seconds from the report's beginning to the message's.
+    #[serde(skip)]
+    pub after_s: f64,
+    /// Nanoseconds since 1970 at which it began.
+    pub unix_ns: u64,
+    /// The message with its layers.
+    #[serde(flatten, serialize_with = "as_json")]
+    pub message: &'a Exemplar,
+}
+
+#[derive(Serialize)]
+struct Message {
+    direction: &'static str,
+    whole_ns: u64,
+    /// The sequence number behind its last byte.
+    end_seq: u32,
+    layers: Vec<Part>,
+    between_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Part {
+    layer: &'static str,
+    ns: u64,
+}
+
+fn as_json<S: Serializer>(message: &Exemplar, to: S) -> Result<S::Ok, S::Error> {
+    let layers = message.layers().map(|(layer, ns)| Part { layer: layer.name(), ns }).collect();
+    let (direction, between_ns) = (message.direction.name(), message.between());
+    Message { direction, whole_ns: message.whole, end_seq: message.end, layers, between_ns }.serialize(to)
+}
+
+/// A message in one line: its way, how long it took, and its layers.
+pub fn told(slow: &Exemplar) -> String {
+    format!("{} took {}: {}", slow.direction.name(), time(slow.whole), course(slow))
+}
+
+/// The layers of a message in the order of its way, with the time in each.
+fn course(slow: &Exemplar) -> String {
+    let mut words: Vec<String> = slow.layers().map(|(layer, ns)| format!("{} {}", layer.name(), time(ns))).collect();
+    if slow.between() > 0 {
+        words.push(format!("between {}", time(slow.between())));
+    }
+    words.join(", ")
+}
+
+/// A line for each: its way, how long it took, when it began, its layers; with `names` its connection.
+pub(super) fn text(all: &[Slow<'_>], names: bool) -> String {
+    let mut out = String::new();
+    if !all.is_empty() {
+        out.push_str("the slowest messages\n");
+    }
+    for slow in all {
+        let name = if names { format!("  {}", slow.connection) } else { String::new() };
+        let (way, whole) = (slow.message.direction.name(), time(slow.message.whole));
+        let _ = writeln!(out, "  {way:<9}{whole:>9} at {:.3} s: {}{name}", slow.after_s, course(slow.message));
+    }
+    out
+}
+
+/// A bar for each, whose parts are the layers.
+pub(super) fn section(all: &[Slow<'_>]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut body = "<section><h2>The slowest messages</h2>".to_owned();
+    for slow in all {
+        let head = format!("{} {}, {}", slow.message.direction.name(), time(slow.message.whole), slow.connection);
+        let course = escape(&course(slow.message));
+        let bar = bar(slow.message, &course);
+        let _ = write!(
+            body,
+            "<figure><h3>{}</h3>{bar}<figcaption>began after {:.3} s: {course}</figcaption></figure>",
+            escape(&head),
+            slow.after_s
+        );
+    }
+    body + "</section>"
+}
+
+/// The layers of a message side by side, each as wide as its time.
+fn bar(slow: &Exemplar, course: &str) -> String {
+    let mut out =
+        format!("<svg class=\"plot\" viewBox=\"0 0 {WIDTH} 14\" role=\"img\" aria-label=\"{}\">", escape(course));
+    let (mut x, scale) = (0.0, WIDTH / slow.whole.max(1) as f64);
+    for (at, (layer, ns)) in slow.layers().enumerate() {
+        let width = ns as f64 * scale;
+        let side = if at % 2 == 0 { "kernel" } else { "baton" };
+        let _ = write!(
+            out,
+            "<g class=\"{side}\"><rect class=\"mark\" x=\"{x:.1}\" y=\"0\" width=\"{:.1}\" height=\"14\"><title>{} \
+             {}</title></rect></g>",
+            (width - GAP).max(0.5),
+            layer.name(),
+            time(ns)
+        );
+        x += width;
+    }
+    out + "</svg>"
+}
