@@ -5,6 +5,7 @@
 //!   commands --> baton_apps: services, fetch, load
 //!       |------> baton_lab: the demo, benchmarks, reports
 //!       |------> baton_service: broker, guardian, engine
+//!       |------> latency: where the time of connections goes, in the kernel and in engines
 //!       +------> run --> a program with the library loaded into it
 //! ```
 #![forbid(unsafe_code)]
@@ -14,6 +15,7 @@ mod calibration;
 pub mod cli;
 mod commands;
 pub mod config;
+mod latency;
 mod logging;
 pub mod notify;
 pub mod run;

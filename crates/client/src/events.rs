@@ -6,24 +6,24 @@ use super::connection::Connection;
 use super::descriptors::lifted;
 use super::direct::Ticker;
 use super::location::{Away, Coming, InEngine, InKernel, Location};
+use super::observing::Observed;
 use super::region::Region;
 use super::shared::{Inner, Shared, until};
 use crate::heard;
 use baton_consumer::adoption::Adoption;
-use baton_consumer::consumer::{Conn, Consumer, SocketEvent};
-use baton_consumer::memory::SharedMemory;
+use baton_consumer::consumer::{Conn, SocketEvent};
+use baton_consumer::memory::WatchReader;
 use baton_consumer::stream::Stream;
 use baton_ipc::channel::Parcel;
 use baton_ipc::engine::monotonic;
-use baton_ipc::message::{Loss, Reply, Request, Sizes};
+use baton_ipc::message::{Loss, Reply, Request};
 use baton_ipc::queues::{read_two, write_queues};
 use baton_journal::tuple_of;
 use baton_policy::Reason;
 use baton_port::wait::WaitSet;
 use rustix::event::{Timespec, epoll};
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -130,7 +130,7 @@ impl Inner {
             // The program declines connections for memory that it cannot use (`on_bring`).
             Reply::Region { region, sizes } => {
                 if let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next())
-                    && let Ok(made) = make_region(file, doorbell, completions, sizes)
+                    && let Ok(made) = Region::map(file, doorbell, completions, sizes)
                 {
                     self.regions.insert(region, Region { engine: fds.next(), ..made });
                 }
@@ -148,6 +148,13 @@ impl Inner {
             Reply::Dead { region } => {
                 self.lose_engine_of(shared, region);
                 self.on_dead(region);
+                self.observing.end(region);
+            }
+            Reply::Watch { region } => self.stamp_calls(region, fds.next()),
+            Reply::Observed { region, program, name, engine, calls, fresh } => {
+                let memory = fds.next().and_then(|file| WatchReader::open(&file).ok());
+                let observed = |memory| Observed { region, program, name, engine, calls, fresh, memory };
+                self.observing.begin(memory.map(observed));
             }
             Reply::Engine {} => self.on_engine(shared, fds.next(), 0),
             Reply::LocalEngine { engine } => self.on_engine(shared, fds.next(), engine),
@@ -169,6 +176,7 @@ impl Inner {
             | Reply::Failed { .. }
             | Reply::Restarted {}) => {
                 if answer == (Reply::Restarted {}) {
+                    self.observing.end_all();
                     self.report();
                 }
                 self.answers.push_back(answer);
@@ -183,7 +191,8 @@ impl Inner {
         let connections = self.connections.keys().map(|id| Request::Has { id: *id });
         let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
         let pending = self.adopting.iter().filter(|(_, adopting)| waits(adopting));
-        let all: Vec<Request> = connections.chain(pending.map(|(seq, _)| Request::Pending { seq: *seq })).collect();
+        let pending = pending.map(|(seq, _)| Request::Pending { seq: *seq });
+        let all: Vec<Request> = connections.chain(pending).chain(self.observing.question()).collect();
         for request in all {
             let _ = self.say(&request, Vec::new());
         }
@@ -476,21 +485,4 @@ impl Inner {
             }
         }
     }
-}
-
-fn make_region(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Sizes) -> io::Result<Region> {
-    let config = sizes.config().ok_or(ErrorKind::InvalidData)?;
-    let memory = SharedMemory::open(file)?;
-    if memory.region().layout() != config.layout() {
-        return Err(ErrorKind::InvalidData.into());
-    }
-    Ok(Region {
-        consumer: Consumer::new(&config, memory.region().clone()),
-        doorbell,
-        completions: Arc::new(completions),
-        engine: None,
-        names: BTreeMap::new(),
-        leaving: BTreeSet::new(),
-        dead: false,
-    })
 }

@@ -366,6 +366,8 @@ impl RawService {
             | Reply::LocalEngine { .. }
             | Reply::BringToEngine { .. }
             | Reply::Policy { .. }
+            | Reply::Watch { .. }
+            | Reply::Observed { .. }
             | Reply::Failed { .. }
             | Reply::Ruled { .. }
             | Reply::GivenBack { .. }

@@ -1,6 +1,8 @@
 //! Memory that this process shares with one engine, and the connections there.
 
 use baton_consumer::consumer::{Conn, Consumer};
+use baton_consumer::memory::SharedMemory;
+use baton_ipc::message::Sizes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
@@ -22,6 +24,27 @@ pub(super) struct Region {
 }
 
 impl Region {
+    /// Maps the memory that a service announces.
+    ///
+    /// # Errors
+    /// `InvalidData` for sizes that are not those of the memory; otherwise those of [`SharedMemory::open`].
+    pub fn map(file: OwnedFd, doorbell: OwnedFd, completions: OwnedFd, sizes: Sizes) -> io::Result<Region> {
+        let config = sizes.config().ok_or(ErrorKind::InvalidData)?;
+        let memory = SharedMemory::open(file)?;
+        if memory.region().layout() != config.layout() {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        Ok(Region {
+            consumer: Consumer::new(&config, memory.region().clone()),
+            doorbell,
+            completions: Arc::new(completions),
+            engine: None,
+            names: BTreeMap::new(),
+            leaving: BTreeSet::new(),
+            dead: false,
+        })
+    }
+
     /// Detaches the queue pair from its connection, which has moved.
     pub fn leave(&mut self, conn: Conn) {
         self.names.remove(&conn);

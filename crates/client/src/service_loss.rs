@@ -33,6 +33,7 @@ impl Inner {
             tell(Level::Error, Kind::SERVICE, |event| event.reason(Reason::ServiceKilled).text("the service has gone"));
         }
         self.hang_up();
+        self.end_watching();
         let gone = || io::Error::new(ErrorKind::NotConnected, "the service has gone");
         for adopting in self.adopting.values_mut().filter(|adopting| adopting.outcome.is_none()) {
             let fd = adopting.fd.take();

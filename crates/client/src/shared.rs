@@ -7,6 +7,7 @@ use super::descriptors::lifted;
 use super::held_back::Corks;
 use super::local_engine::LocalEngine;
 use super::location::{InEngine, Location};
+use super::observing::Observing;
 use super::region::{Region, in_engine};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
@@ -67,6 +68,7 @@ pub(super) struct Inner {
     pub refused: Option<String>,
     /// Rules for connections that have not become streams yet, by the broker's number.
     pub ruled: BTreeMap<u64, Rule>,
+    pub observing: Observing,
     /// The text of the service's policy, once it was asked for.
     pub policy: Option<Vec<u8>>,
     /// The version of the protocol that the service agreed to.
@@ -115,6 +117,7 @@ impl Shared {
             ended: false,
             refused: None,
             ruled: BTreeMap::new(),
+            observing: Observing::default(),
             policy: None,
             version: OLDEST,
         };

@@ -7,9 +7,11 @@
 //! (NTP; 500 parts in a million at most) comes to less than a microsecond in between, and what this thread's
 //! rate is wrong by to less.
 
+use crate::signals;
 use crate::sys::counter_unsafe::{clock, is_reliable, read};
 use std::cell::Cell;
 use std::sync::OnceLock;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The counter's rate is measured for this long.
@@ -45,6 +47,28 @@ pub fn monotonic() -> u64 {
     }
 }
 
+/// The same, but no call waits: until the counter's rate is known, it asks the system. [`prepare`] has the rate
+/// measured.
+#[inline]
+pub fn at_once() -> u64 {
+    match RATE.get() {
+        Some(rate) if *rate > 0 => by_counter(*rate),
+        _ => clock(),
+    }
+}
+
+/// Has a thread of its own measure the counter's rate, in 20 ms, if it is not known. Without a thread
+/// [`at_once`] goes on asking the system.
+pub fn prepare() {
+    if RATE.get().is_none() {
+        // Measured outside the lock: a child of a fork meanwhile finds it free.
+        let measured = || {
+            let _ = RATE.set(rate());
+        };
+        signals::blocked(|| drop(thread::Builder::new().name("baton-clock".into()).spawn(measured)));
+    }
+}
+
 /// True if the processor's counter is what [`monotonic`] reads.
 pub fn is_by_counter() -> bool {
     first();
@@ -65,8 +89,12 @@ fn scale(counts: u64, rate: u64) -> u64 {
 
 #[cold]
 fn first() -> u64 {
-    RATE.get_or_init(|| if is_reliable() { measure() } else { 0 });
+    RATE.get_or_init(rate);
     clock()
+}
+
+fn rate() -> u64 {
+    if is_reliable() { measure() } else { 0 }
 }
 
 #[cold]
@@ -116,6 +144,21 @@ mod tests {
             std::thread::sleep(Duration::from_micros(50));
         }
         assert!(worst < 2_000, "{worst} ns apart");
+    }
+
+    #[test]
+    fn who_does_not_wait_gets_the_same_time() {
+        prepare();
+        let started = Instant::now();
+        let mut last = 0;
+        while started.elapsed() < 4 * MEASURED {
+            let before = clock();
+            let here = at_once();
+            let after = clock();
+            assert!(here + 2_000 > before && here < after + 2_000, "{before} {here} {after}");
+            assert!(here + 2_000 > last, "{last} {here}");
+            last = here;
+        }
     }
 
     #[test]

@@ -14,11 +14,13 @@
 use crate::sys;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, Region};
-use baton_latency::{Slot, Table, WatchMemory};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use baton_latency::{SLOTS, Table, WatchMemory};
+use rustix::fs::{
+    MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open,
+};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 /// Kind of memory for the regions of a host or stack.
@@ -118,6 +120,8 @@ impl SharedWatch {
     /// Those of `memfd_create(2)` and `mmap(2)`.
     pub fn create() -> io::Result<SharedWatch> {
         let file = memfd_create("baton-latency", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        // Who gets a read-only descriptor must not open the file again for writing (`/proc/PID/fd`).
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&file, WatchMemory::BYTES as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let memory = sys::memory::watch(file.as_fd(), WatchMemory::BYTES)?;
@@ -137,6 +141,15 @@ impl SharedWatch {
     /// The memory itself.
     pub fn memory(&self) -> &Arc<WatchMemory> {
         &self.memory
+    }
+
+    /// A descriptor of the file that permits reading alone, for a [`WatchReader`].
+    ///
+    /// # Errors
+    /// Those of `open(2)`, for example without `/proc`.
+    pub fn read_only(&self) -> io::Result<OwnedFd> {
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
     }
 }
 
@@ -162,14 +175,31 @@ impl WatchReader {
         self.0.missed()
     }
 
+    /// Connections that were not watched, since all slots were taken.
+    pub fn left_out(&self) -> u64 {
+        self.0.left_out()
+    }
+
     /// Each connection that has spans of its own, or had and whose place nobody took since.
     pub fn connections(&self) -> Vec<WatchedConnection> {
-        let slots = self.0.slots().iter().filter(|slot| slot.given() > 0 && slot.is_alone());
-        let of = |slot: &Slot| {
-            let (local, remote) = slot.ends();
-            WatchedConnection { local, remote, live: slot.queue_pair().is_some(), table: slot.table() }
-        };
-        slots.map(of).collect()
+        (0..SLOTS).filter_map(|at| self.connection(at)).collect()
+    }
+
+    /// How often each slot was given, and whether a connection has it now.
+    pub fn tenants(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
+        self.0.slots().iter().map(|slot| (slot.given(), slot.queue_pair().is_some()))
+    }
+
+    /// The connection that has a slot, or had it last, if it has spans of its own. `None` also if another
+    /// got the slot meanwhile.
+    pub fn connection(&self, at: usize) -> Option<WatchedConnection> {
+        let slot = self.0.slot(at)?;
+        let given = slot.given();
+        let (local, remote) = slot.ends();
+        let live = slot.queue_pair().is_some();
+        let table = slot.table();
+        let is_it = given > 0 && slot.is_alone() && slot.given() == given;
+        is_it.then_some(WatchedConnection { given, local, remote, live, table })
     }
 }
 
@@ -177,6 +207,8 @@ impl WatchReader {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WatchedConnection {
+    /// How often the slot had been given when this connection got it.
+    pub given: u64,
     /// Local end.
     pub local: SocketAddr,
     /// Remote end.
@@ -235,5 +267,28 @@ impl Memory {
         }
         let region = Region::heap(layout).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         Ok((region, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_cannot_write_to_what_is_watched() {
+        let shared = SharedWatch::create().unwrap();
+        let ends = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
+        shared.memory().give(3, 7, ends.0, ends.1, true);
+        let file = shared.read_only().unwrap();
+        assert!(SharedWatch::open(file.try_clone().unwrap()).is_err());
+        let reader = WatchReader::open(&file).unwrap();
+        assert_eq!(reader.tenants().nth(3), Some((1, true)));
+        assert!(reader.connection(2).is_none() && reader.connection(SLOTS).is_none());
+        let found = reader.connection(3).unwrap();
+        assert_eq!((found.given, found.local, found.remote, found.live), (1, ends.0, ends.1, true));
+        shared.memory().take_back(3);
+        shared.memory().leave_out();
+        assert_eq!((reader.tenants().nth(3), reader.left_out()), (Some((1, false)), 1));
+        assert_eq!(fstat(&file).unwrap().st_mode & 0o777, 0o600);
     }
 }

@@ -200,6 +200,18 @@ messages! {
             /// Packets that it has sent.
             packets: u64,
         },
+        /// Watches where the time of messages goes, of connections in engines, until this program
+        /// disconnects: one [`Reply::Observed`] for each program and engine, then [`Reply::Done`] with their
+        /// number. Those that come later follow by themselves ([`Reply::Failed`] if this program or too many
+        /// of its user's observe already).
+        26 Observe {
+            /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
+            ask: u64,
+            /// The connections.
+            which: Selector,
+            /// Only those of this process.
+            pid: Option<u32>,
+        },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
             /// The broker's number of the connection.
@@ -340,6 +352,29 @@ messages! {
             id: u64,
             /// The code of the reason.
             code: String,
+        },
+        /// Somebody watches where the time of messages goes ([`Request::Observe`]): from now on the program
+        /// stamps its calls in the memory of the attached file (version 4). Without a file, no more.
+        25 Watch {
+            /// Number of the region whose connections are watched.
+            region: u32,
+        },
+        /// Memory in which a program and an engine stamp, in answer to [`Request::Observe`]. The descriptor
+        /// is its file, which can only be read. Nothing more is stamped there once the engine or the program
+        /// has gone, of which [`Reply::Dead`] tells.
+        26 Observed {
+            /// Number of the region whose connections are watched.
+            region: u32,
+            /// The program.
+            program: ProgramId,
+            /// The program's name.
+            name: String,
+            /// The engine's name: its interface, with a number for an engine in the program.
+            engine: String,
+            /// The program stamps its calls. Otherwise only the engine stamps.
+            calls: bool,
+            /// Nobody observed before, so every time in it came since.
+            fresh: bool,
         },
         /// The request cannot be carried out, and nothing has changed.
         20 Failed {

@@ -16,6 +16,7 @@
 //!  Watch (the program closed it)    -->
 //!                                   <--    Ended | Reopened
 //!                                   <--    Homeless | Urgent | Overloaded (must return to the kernel)
+//!  Observe + memory                 -->    stamps the points of messages there
 //!  Load                             -->    controls its load from now on
 //!                                   <--    Load, now and then
 //! ```
@@ -23,6 +24,7 @@
 use crate::begin::Begin;
 use crate::codec::Field;
 use crate::load::EngineLoad;
+use crate::message::Selector;
 use crate::messages;
 use baton_wire::addr::{Addr, Tuple};
 
@@ -147,6 +149,14 @@ messages! {
         16 Load {
             /// `Lowat` and `Hiwat` in frames; `None` to find them.
             fixed: Option<(u32, u32)>,
+        },
+        /// Watches where the time of messages goes, of a consumer's connections, by points of time in the memory
+        /// of the attached file; without a file, in the one before.
+        17 Observe {
+            /// The consumer's number.
+            key: u32,
+            /// The connections: those that one of these selects. With none, nothing is watched any more.
+            which: Vec<Selector>,
         },
         /// Asks for a sign of life: [`Report::Here`].
         15 Ask {},

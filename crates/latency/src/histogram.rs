@@ -111,10 +111,10 @@ impl Counts {
         Counts::new(words[0], words[1], bytes.chunks_exact(4).map(count).collect())
     }
 
-    /// Adds another's.
+    /// Adds another's. A sum that another process wrote may be anything, and stays at the largest number.
     pub fn add(&mut self, other: &Counts) {
         self.count += other.count;
-        self.sum += other.sum;
+        self.sum = self.sum.saturating_add(other.sum);
         self.longest = self.longest.max(other.longest);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(here, there)| *here += there);
     }

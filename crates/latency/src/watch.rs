@@ -23,7 +23,7 @@ pub const SLOTS: usize = 256;
 const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
 
 /// Layout of this file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Spans of one consumer of an engine. All zeros but the header is an empty one.
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Watch {
     changes: AtomicU32,
     /// Messages whose points found no room.
     missed: [AtomicU64; 2],
+    /// Connections that found no slot.
+    left_out: AtomicU64,
     all: Spans,
     slots: [Slot; SLOTS],
 }
@@ -143,6 +145,16 @@ impl Watch {
     pub fn miss(&self, side: Side) {
         let word = &self.missed[side as usize];
         word.store(word.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Counts a connection that is not watched, since all slots are taken. For the engine.
+    pub fn leave_out(&self) {
+        self.left_out.store(self.left_out().wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Connections that were not watched, since all slots were taken.
+    pub fn left_out(&self) -> u64 {
+        self.left_out.load(Ordering::Relaxed)
     }
 
     /// Messages that were not recorded, since their points found no room.

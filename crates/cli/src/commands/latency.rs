@@ -1,25 +1,18 @@
 //! `baton latency`: where the time of connections goes, by layer.
 
-mod frames;
-mod kernel;
-
 use super::measuring::{length, write};
 use crate::commands::policy::sockets::find;
+use crate::latency::{Frames, Services, Sources, refuse};
 use anyhow::{Context, bail};
-use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
-use baton_ipc::engine::monotonic;
-use baton_kernel::latency::Wanted;
+use baton_kernel::latency::{LatencyError, Wanted};
 use baton_lab::report::latency::{Entry, Report};
-use baton_latency::{KEPT, Table};
-use baton_port::capture::wall_clock_ns;
+use baton_latency::KEPT;
 use baton_wire::addr::Tuple;
-use frames::Frames;
-use kernel::Kernel;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Arguments of `baton latency`.
 #[derive(clap::Args, Debug)]
@@ -28,12 +21,17 @@ use std::time::{Duration, Instant};
     after_help = "A connection is watched from its next call to send or to receive on. On each way one message at a \
                   time is followed, from call to device and from device to call. The times of the layers and what \
                   lies between them add up to the whole. With --watch each table is of the last second, but max is of \
-                  all time. Of each connection and way the 8 slowest messages are kept. All connections are those of this network namespace, except with --pid.\n\n\
+                  all time. Of each connection and way the 8 slowest messages in the kernel are kept. All connections \
+                  are those of this network namespace, except with --pid, and those in engines of the services that \
+                  are running: the host's, and that of `baton run`. A connection that moves is shown in both \
+                  places.\n\n\
                   Examples:\n  baton latency --port 6379\n  baton latency --pid 1234 --seconds 10 --each\n  \
+                  baton latency --port 6379 --moves\n  \
                   baton latency 10.0.0.1:443,10.0.0.9:51234 --watch\n  \
                   baton latency --port 443 --slowest 8 --pcap slow.pcapng\n  \
                   baton latency --all --json | jq '.together[].layers[] | select(.layer == \"wake-up\")'\n\n\
-                  Exit code: 0, 1 if no message of such a connection is seen, 2 if the kernel's points cannot be had."
+                  Exit code: 0, 1 if no message of such a connection is seen (with --moves: if \
+                  none was in both places), 2 if the kernel's points cannot be had and no engine can be looked at."
 )]
 pub struct Args {
     /// Connection, as LOCAL,REMOTE, each as ADDRESS:PORT
@@ -63,6 +61,12 @@ pub struct Args {
     /// Write the connections' frames to this file, as pcapng with the slowest messages as comments
     #[arg(long, value_name = "FILE", conflicts_with = "watch")]
     pcap: Option<PathBuf>,
+    /// Print, for each connection that was in the kernel and in an engine, both times side by side
+    #[arg(long, conflicts_with_all = ["each", "json", "html", "watch"])]
+    moves: bool,
+    /// Socket of the service whose engines are looked at [default: the services that are running]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
     /// Print JSON, with --watch one object a line
     #[arg(long)]
     json: bool,
@@ -76,29 +80,30 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Time between two looks whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Something that sees connections in one place.
-trait Source {
-    /// All that was seen since the source was opened: connections, sums of those no longer listed, and how
-    /// many were left out. `notes` say what cannot be seen.
-    fn read(&mut self) -> anyhow::Result<Report>;
-}
-
 /// Looks at connections.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let wanted = wanted(args)?;
+    let wanted = wanted(args);
+    if let Some(pid) = args.pid.filter(|pid| !is_there(Some(*pid))) {
+        return Err(refuse(&LatencyError::NoProcess { pid }));
+    }
     let time = length(args.seconds)?;
     let stop = Stop::install().context("cannot catch signals")?;
-    let mut sources: Vec<Box<dyn Source>> = vec![Box::new(Kernel::open(&wanted)?)];
+    let services = Services::ask(args.socket.as_deref(), &wanted)?;
+    if let Wanted::Tuple(tuple) = &wanted {
+        exists(tuple, &services)?;
+    }
+    let mut sources = Sources::open(&wanted, services)?;
     if args.watch {
         return watch(args, &mut sources, &stop);
     }
     let frames = args.pcap.as_ref().map(|path| Ok::<_, anyhow::Error>((path, Frames::start(&wanted)?))).transpose()?;
-    let started = Start::now();
-    while started.at.elapsed() < time && !stop.requested() && is_there(args.pid) {
-        sleep(LOOK.min(time.saturating_sub(started.at.elapsed())));
+    sources.restart();
+    while sources.started().elapsed() < time && !stop.requested() && is_there(args.pid) {
+        sleep(LOOK.min(time.saturating_sub(sources.started().elapsed())));
+        sources.look();
     }
-    let report = read(args, &mut sources, &started)?;
-    let nothing = report.entries.is_empty() && report.earlier_count == 0;
+    let report = Report { show_slowest: args.slowest.into(), ..sources.read()? };
+    let nothing = report.entries.is_empty() && report.earlier_count() == 0;
     if let Some(path) = args.html.as_deref().filter(|_| !nothing) {
         write(path, &report.page())?;
     }
@@ -108,7 +113,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         writeln!(std::io::stdout(), "{}", report.json()?)?;
     } else if !nothing {
-        write!(std::io::stdout(), "{}", report.text(args.each))?;
+        let moves = if args.moves { report.moves() } else { None };
+        write!(std::io::stdout(), "{}", moves.unwrap_or_else(|| report.text(args.each)))?;
     }
     if nothing {
         bail!(
@@ -117,26 +123,35 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             report.seconds
         );
     }
+    if args.moves && report.moves().is_none() {
+        bail!(
+            "no connection was in the kernel and in an engine in these {:.1} s; `baton handoff` moves one meanwhile",
+            report.seconds
+        );
+    }
     Ok(())
 }
 
-/// The connections that the arguments ask for. A tuple has to exist.
-fn wanted(args: &Args) -> anyhow::Result<Wanted> {
-    Ok(match (args.tuple, args.pid, args.port) {
-        (Some(tuple), ..) => {
-            let is_it = |facts: &baton_policy::conditions::Facts| {
-                let end = |(address, port): (Option<std::net::IpAddr>, u16)| Some((address?, port).into());
-                end(facts.local).zip(end(facts.remote)).is_some_and(|(ours, peers)| Tuple::new(ours, peers) == tuple)
-            };
-            if !find(None)?.iter().any(|found| is_it(&found.facts)) {
-                bail!("there is no such connection; root sees those of all programs, and `ss -tnp` lists them");
-            }
-            Wanted::Tuple(tuple)
-        }
+/// The connections that the arguments ask for.
+fn wanted(args: &Args) -> Wanted {
+    match (args.tuple, args.pid, args.port) {
+        (Some(tuple), ..) => Wanted::Tuple(tuple),
         (_, Some(pid), _) => Wanted::Pid(pid),
         (.., Some(port)) => Wanted::Port(port),
         _ => Wanted::All,
-    })
+    }
+}
+
+/// Refuses a tuple that neither a program that we may look into nor a service has.
+fn exists(tuple: &Tuple, services: &Services) -> anyhow::Result<()> {
+    let is_it = |facts: &baton_policy::conditions::Facts| {
+        let end = |(address, port): (Option<std::net::IpAddr>, u16)| Some((address?, port).into());
+        end(facts.local).zip(end(facts.remote)).is_some_and(|(ours, peers)| Tuple::new(ours, peers) == *tuple)
+    };
+    if !services.know(tuple) && !find(None)?.iter().any(|found| is_it(&found.facts)) {
+        bail!("there is no such connection; root sees those of all programs, and `ss -tnp` lists them");
+    }
+    Ok(())
 }
 
 /// True unless a process was named and has ended.
@@ -144,48 +159,17 @@ fn is_there(pid: Option<u32>) -> bool {
     pid.is_none_or(|pid| Path::new(&format!("/proc/{pid}")).exists())
 }
 
-/// The time at which a report begins.
-struct Start {
-    at: Instant,
-    monotonic_ns: u64,
-}
-
-impl Start {
-    fn now() -> Start {
-        Start { at: Instant::now(), monotonic_ns: monotonic() }
-    }
-}
-
-/// The readings of all sources together.
-fn read(args: &Args, sources: &mut [Box<dyn Source>], started: &Start) -> anyhow::Result<Report> {
-    let mut all = Report {
-        began_ns: started.monotonic_ns,
-        unix_offset_ns: wall_clock_ns().saturating_sub(monotonic()),
-        show_slowest: args.slowest.into(),
-        ..Report::default()
-    };
-    for source in sources {
-        let report = source.read()?;
-        all.entries.extend(report.entries);
-        all.earlier.add(&report.earlier);
-        all.earlier_count += report.earlier_count;
-        all.left_out += report.left_out;
-        all.notes.extend(report.notes);
-    }
-    all.seconds = started.at.elapsed().as_secs_f64();
-    Ok(all)
-}
-
 /// Prints what came in each second.
-fn watch(args: &Args, sources: &mut [Box<dyn Source>], stop: &Stop) -> anyhow::Result<()> {
+fn watch(args: &Args, sources: &mut Sources, stop: &Stop) -> anyhow::Result<()> {
     let clears = std::io::stdout().is_terminal() && !args.json;
     let mut before = Report::default();
     while !stop.requested() && is_there(args.pid) {
-        let started = Start::now();
-        while started.at.elapsed() < EVERY && !stop.requested() {
+        sources.restart();
+        while sources.started().elapsed() < EVERY && !stop.requested() {
             sleep(LOOK);
+            sources.look();
         }
-        let now = read(args, sources, &started)?;
+        let now = Report { show_slowest: args.slowest.into(), ..sources.read()? };
         let report = since(&now, &before);
         before = now;
         let text = if args.json { report.json()? + "\n" } else { report.text(args.each) };
@@ -201,11 +185,13 @@ fn watch(args: &Args, sources: &mut [Box<dyn Source>], stop: &Stop) -> anyhow::R
 /// The difference of two readings. Connections that closed before are left out.
 fn since(now: &Report, before: &Report) -> Report {
     let then = |entry: &Entry| {
-        let same = |other: &&Entry| (&other.connection, other.place) == (&entry.connection, entry.place);
+        let key = |entry: &Entry| (entry.connection.clone(), entry.place, entry.pid);
+        let same = |other: &&Entry| key(other) == key(entry);
         before.entries.iter().find(same)
     };
     let entry = |entry: &Entry| match then(entry) {
-        Some(then) if then.closed => None,
+        // One that had left may have come back.
+        Some(then) if then.closed && entry.closed => None,
         Some(then) => {
             let less = |now: [u64; 2], then: [u64; 2]| [0, 1].map(|at| now[at].saturating_sub(then[at]));
             Some(Entry {
@@ -218,19 +204,5 @@ fn since(now: &Report, before: &Report) -> Report {
         }
         None => Some(entry.clone()),
     };
-    Report {
-        entries: now.entries.iter().filter_map(entry).collect(),
-        earlier: Table::default(),
-        earlier_count: 0,
-        ..now.clone()
-    }
-}
-
-/// An error of the kernel's points, as the command reports it.
-fn refuse(error: &baton_kernel::latency::LatencyError) -> anyhow::Error {
-    let text = error.to_string();
-    match text.split_once("; ") {
-        Some((what, remedy)) => usage(what, remedy),
-        None => anyhow::anyhow!(text),
-    }
+    Report { entries: now.entries.iter().filter_map(entry).collect(), earlier: Vec::new(), ..now.clone() }
 }

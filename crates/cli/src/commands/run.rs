@@ -9,6 +9,7 @@ use crate::run::place::Setup;
 use crate::run::private::Private;
 use crate::run::program::{self, Found};
 use crate::run::service::usable;
+use crate::run::times::Times;
 use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_apps::fail::{one_line, usage};
@@ -84,6 +85,10 @@ pub struct Args {
     /// Print at the end how many connections moved, how many stayed, and why
     #[arg(long)]
     explain: bool,
+    /// Print at the end where the time of the program's messages went, by layer, in the kernel and in
+    /// engines; `baton latency` explains the tables
+    #[arg(long)]
+    latency: bool,
     /// Make io_uring unavailable to the program, so that its connections can move; for programs
     /// that use io_uring but can do without it
     #[arg(long)]
@@ -183,9 +188,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     make_room();
     let looks = args.explain.then(|| library.clone().map(|library| service.look_for(library))).flatten().transpose()?;
     let passing = Passing::start()?;
+    let times = if args.latency { start_times(&service) } else { None };
     let child = command.spawn().with_context(|| format!("starting {}", args.words[0].to_string_lossy()))?;
+    times.iter().for_each(|times| times.of(Pid::from_child(&child)));
     let status = passing.until_end(child)?;
     passing.until_all_end(|pid| service.has(pid));
+    times.map_or(Ok(()), end_times)?;
     drop(service);
     if args.explain {
         let lines = account.explain(args.policy.is_some()).context("reading what was counted")?;
@@ -195,6 +203,23 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     drop(home);
     end_as(status)
+}
+
+/// Starts to look where the time of messages goes. The program runs without, if that cannot be had.
+fn start_times(service: &Used) -> Option<Times> {
+    let started = Times::start(&service.socket);
+    started.inspect_err(|error| say(&format!("no times are shown: {}", one_line(error)))).ok()
+}
+
+/// Prints where it went.
+fn end_times(times: Times) -> anyhow::Result<()> {
+    let report = times.end().context("reading where the time went")?;
+    if report.entries.is_empty() {
+        say("no message of the program was seen");
+        report.notes.iter().for_each(|note| say(note));
+        return Ok(());
+    }
+    write!(std::io::stderr(), "{}", report.text(false)).or(Ok(()))
 }
 
 /// Where the engine runs: inside the program unless xdp is asked for, which gives programs no

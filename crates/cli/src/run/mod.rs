@@ -9,5 +9,6 @@ pub mod place;
 pub mod private;
 pub mod program;
 pub mod service;
+pub mod times;
 pub mod unreached;
 pub mod watch;

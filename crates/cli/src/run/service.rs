@@ -40,10 +40,22 @@ pub(super) const TO_WAIT: Duration = Duration::from_secs(40);
 /// The socket of this namespace's shared service, for users that may use it but cannot start or
 /// join one.
 pub fn usable() -> Option<PathBuf> {
-    let namespace = fs::metadata("/proc/self/ns/net").ok()?;
-    let ino = std::os::unix::fs::MetadataExt::ino(&namespace);
-    let socket = Path::new("/run").join(format!("{}{ino}", super::place::PREFIX)).join("socket");
-    connect(&socket, |_| Ok(())).is_ok().then_some(socket)
+    let socket = private_socket(Path::new("/proc/self/ns/net"))?;
+    reach(&socket).is_ok().then_some(socket)
+}
+
+/// Where the service that runs share listens, in the network namespace that this file of /proc names.
+pub fn private_socket(namespace: &Path) -> Option<PathBuf> {
+    let ino = std::os::unix::fs::MetadataExt::ino(&fs::metadata(namespace).ok()?);
+    Some(Path::new("/run").join(format!("{}{ino}", super::place::PREFIX)).join("socket"))
+}
+
+/// Connects to the service at `socket`, without joining it.
+///
+/// # Errors
+/// `TimedOut` if it does not answer; an error of connecting.
+pub fn reach(socket: &Path) -> io::Result<Service> {
+    connect(socket, |_| Ok(()))
 }
 
 /// Makes the service at `socket` continue for at least as long as this process lives.

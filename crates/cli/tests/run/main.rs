@@ -5,6 +5,7 @@ mod ends;
 mod explaining;
 mod firewall;
 mod hosts;
+mod latency;
 mod page;
 mod programs;
 mod restless;
@@ -218,6 +219,15 @@ alone! {
     what_to_try_is_said_where_nothing_moved:;
     a_program_can_be_had_to_do_without_io_uring:;
     ps_says_bytes_and_rates:;
+}
+
+alone! {
+    latency:
+    a_moved_connection_has_both_places_in_the_service:;
+    a_moved_connection_has_both_places_inside:;
+    an_observer_that_is_killed_ends_the_watching:;
+    a_run_prints_where_the_time_went:;
+    a_service_that_is_not_there_is_said:;
 }
 
 alone! {

@@ -19,6 +19,7 @@ mod transmit;
 use super::context::bits;
 use super::{ConnId, ConsumerId, Streamer};
 use baton_latency::{Clock, SLOTS, Slot, WatchMemory};
+use baton_wire::addr::Tuple;
 use receive::Incoming;
 pub(super) use receive::mark_told;
 use std::collections::VecDeque;
@@ -43,11 +44,18 @@ pub enum WatchError {
     Full,
 }
 
+/// Which connections of a consumer are watched once they are open.
+struct Chosen {
+    selects: Box<dyn Fn(&Tuple) -> bool + Send + Sync>,
+    /// Each with spans of its own.
+    alone: bool,
+}
+
 /// Memory of a consumer, and which of its slots are free.
 struct Watching {
     memory: Arc<WatchMemory>,
-    /// Connections that open are watched too.
-    all: bool,
+    /// `None`: only those that are named.
+    chosen: Option<Chosen>,
     /// Slots without a connection, the longest free first.
     free: VecDeque<u16>,
 }
@@ -112,7 +120,7 @@ impl Streamer {
         if marks.consumers.len() <= at {
             marks.consumers.resize_with(at + 1, || None);
         }
-        marks.consumers[at] = Some(Watching { memory, all: false, free: (0..SLOTS as u16).collect() });
+        marks.consumers[at] = Some(Watching { memory, chosen: None, free: (0..SLOTS as u16).collect() });
     }
 
     /// Ends [`Streamer::watch`]. Without any watched consumer nothing is stamped.
@@ -150,14 +158,44 @@ impl Streamer {
     /// # Errors
     /// [`WatchError::NoMemory`]; [`WatchError::Full`] if some of those that are open are not watched.
     pub fn watch_all(&mut self, id: ConsumerId) -> Result<(), WatchError> {
+        self.choose(id, Chosen { selects: Box::new(|_| true), alone: false })
+    }
+
+    /// Watches the connections of a consumer whose tuple `selects`, each with spans of its own, and those that
+    /// open later too. Others are watched no more. Those that find no slot are not watched, and counted in the
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`Streamer::watch_all`].
+    pub fn watch_those(
+        &mut self,
+        id: ConsumerId,
+        selects: impl Fn(&Tuple) -> bool + Send + Sync + 'static,
+    ) -> Result<(), WatchError> {
+        self.choose(id, Chosen { selects: Box::new(selects), alone: true })
+    }
+
+    fn choose(&mut self, id: ConsumerId, chosen: Chosen) -> Result<(), WatchError> {
         let watching = self.marks.as_mut().and_then(|marks| marks.watching(id.0)).ok_or(WatchError::NoMemory)?;
-        watching.all = true;
+        watching.chosen = Some(chosen);
+        let mut all = Ok(());
         for qp in 0..self.queue_pairs(id) {
-            if let Some(conn) = self.connection(id, qp).filter(|conn| self.flows[conn.0].has(bits::ATTACHED)) {
-                self.watch_flow(conn, false)?;
+            let Some(conn) = self.connection(id, qp).filter(|conn| self.flows[conn.0].has(bits::ATTACHED)) else {
+                continue;
+            };
+            match self.chosen_for(conn) {
+                Some(alone) => all = all.and(self.watch_flow(conn, alone)),
+                None => self.forget_marks(conn),
             }
         }
-        Ok(())
+        all
+    }
+
+    /// If a connection is among the chosen ones: whether it gets spans of its own.
+    fn chosen_for(&mut self, conn: ConnId) -> Option<bool> {
+        let flow = &self.flows[conn.0];
+        let chosen = self.marks.as_mut()?.watching(flow.consumer)?.chosen.as_ref()?;
+        (chosen.selects)(&flow.rx.tuple).then_some(chosen.alone)
     }
 
     /// Watches the connection of a queue pair no more.
@@ -170,11 +208,10 @@ impl Streamer {
     /// A connection has its queue pair now.
     #[cold]
     pub(super) fn mark_opened(&mut self, conn: ConnId) {
-        let id = self.flows[conn.0].consumer;
-        let all = self.marks.as_mut().and_then(|marks| marks.watching(id)).is_some_and(|watching| watching.all);
-        if all && self.flows[conn.0].has(bits::ATTACHED) {
+        let alone = self.chosen_for(conn).filter(|_| self.flows[conn.0].has(bits::ATTACHED));
+        if let Some(alone) = alone {
             // With all slots taken it goes unwatched.
-            let _ = self.watch_flow(conn, false);
+            let _ = self.watch_flow(conn, alone);
         }
     }
 
@@ -188,7 +225,10 @@ impl Streamer {
         }
         let (clock, id) = (marks.clock, flow.consumer);
         let watching = marks.watching(id).ok_or(WatchError::NoMemory)?;
-        let slot = watching.free.pop_front().ok_or(WatchError::Full)?;
+        let Some(slot) = watching.free.pop_front() else {
+            watching.memory.leave_out();
+            return Err(WatchError::Full);
+        };
         let target = Target { clock, memory: watching.memory.clone(), slot };
         let tuple = &flow.rx.tuple;
         let end = |address: baton_wire::addr::Addr, port| std::net::SocketAddr::new(address.ip(), port);

@@ -8,6 +8,7 @@
 
 mod delay;
 mod load;
+mod observe;
 mod orders;
 
 use super::begin::Begin;
@@ -51,6 +52,8 @@ struct Attached {
     id: ConsumerId,
     doorbell: OwnedFd,
     completions: OwnedFd,
+    /// Its connections, or some of them, are watched.
+    observed: bool,
 }
 
 struct Connection {
@@ -324,6 +327,9 @@ impl Runner {
             let Some(consumer) = consumers.get(key) else { return false };
             let detached = engine.streamer().detach_consumer(consumer.id);
             if detached {
+                if consumer.observed {
+                    engine.unwatch(consumer.id);
+                }
                 consumers.remove(key);
             }
             !detached

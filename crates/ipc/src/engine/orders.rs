@@ -32,7 +32,10 @@ impl Runner {
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Ok(None) | Err(_) => self.orphan = true,
+                Ok(None) | Err(_) => {
+                    self.orphan = true;
+                    self.observe_nothing();
+                }
             }
         }
     }
@@ -101,6 +104,7 @@ impl Runner {
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
             Order::Load { fixed } => self.control_load(fixed),
+            Order::Observe { key, which } => self.observe(key, which, fds.into_iter().next()),
             Order::Ask {} => self.say(Report::Here {}, Vec::new()),
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }
@@ -123,7 +127,7 @@ impl Runner {
         let (Some(file), Some(doorbell), Some(completions)) = (fds.next(), fds.next(), fds.next()) else { return };
         let Ok(memory) = SharedMemory::open(file) else { return };
         let id = self.engine.streamer().attach_consumer(EngineRegion::new(memory.region().clone()));
-        self.consumers.insert(key, Attached { id, doorbell, completions });
+        self.consumers.insert(key, Attached { id, doorbell, completions, observed: false });
     }
 
     fn adopt(&mut self, now: Instant, order: Order) {

@@ -1,11 +1,14 @@
 //! Where the time of connections goes, by layer: for a terminal, as JSON and as an HTML page.
 
+mod moves;
+
 use super::html;
 use super::nanoseconds::time;
 use super::slowest::{self, Slow};
 use baton_apps::html_text::escape;
 use baton_latency::{Direction, Exemplar, Layer, Row, Table};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 /// A connection with what it had in one place.
@@ -15,9 +18,11 @@ pub struct Entry {
     pub connection: String,
     /// Its program and process, as `NAME[PID]`; empty if not known.
     pub program: String,
+    /// The process; 0 if not known.
+    pub pid: u32,
     /// Where it was: `kernel` or `engine`.
     pub place: &'static str,
-    /// It has closed.
+    /// It has closed, or left an engine.
     pub closed: bool,
     /// Messages that were not followed, out and in, because another of their way was.
     pub skipped: [u64; 2],
@@ -27,6 +32,17 @@ pub struct Entry {
     pub table: Table,
     /// The slowest of its messages on each way.
     pub slowest: Vec<Exemplar>,
+}
+
+/// Sums of connections that are no longer listed.
+#[derive(Clone, Debug)]
+pub struct Earlier {
+    /// Where they were: `kernel` or `engine`.
+    pub place: &'static str,
+    /// The times of their messages.
+    pub table: Table,
+    /// How many they are.
+    pub count: u64,
 }
 
 /// All that was seen in a time.
@@ -42,10 +58,8 @@ pub struct Report {
     pub show_slowest: usize,
     /// The connections that were seen, each with its times.
     pub entries: Vec<Entry>,
-    /// Times of connections that are no longer listed.
-    pub earlier: Table,
-    /// How many connections `earlier` is of.
-    pub earlier_count: u64,
+    /// Sums of connections that are no longer listed, by place.
+    pub earlier: Vec<Earlier>,
     /// Connections that were not watched, because all slots were taken.
     pub left_out: u64,
     /// Sentences about layers that cannot be seen, with the reason.
@@ -82,10 +96,18 @@ impl From<Row> for Line {
 struct Connection<'a> {
     connection: &'a str,
     program: &'a str,
+    pid: u32,
     place: &'static str,
     closed: bool,
     skipped: [u64; 2],
     lost: [u64; 2],
+    ways: Vec<Way>,
+}
+
+#[derive(Serialize)]
+struct Place {
+    place: &'static str,
+    connections: u64,
     ways: Vec<Way>,
 }
 
@@ -96,6 +118,7 @@ struct Whole<'a> {
     left_out: u64,
     together: Vec<Way>,
     slowest: Vec<Slow<'a>>,
+    places: Vec<Place>,
     connections: Vec<Connection<'a>>,
     earlier_connections: u64,
 }
@@ -109,11 +132,48 @@ fn ways(table: &Table) -> Vec<Way> {
 }
 
 impl Report {
-    /// All connections together.
-    pub fn together(&self) -> Table {
-        let mut all = self.earlier.clone();
-        self.entries.iter().for_each(|entry| all.add(&entry.table));
-        all
+    /// All messages of a place together, and of how many connections they are. `None`: of all places, where a
+    /// connection that was in both counts twice.
+    pub fn together(&self, place: Option<&str>) -> (Table, u64) {
+        let is_there = |it: &str| place.is_none_or(|place| place == it);
+        let (mut all, mut count) = (Table::default(), 0);
+        for entry in self.entries.iter().filter(|entry| is_there(entry.place)) {
+            all.add(&entry.table);
+            count += 1;
+        }
+        for earlier in self.earlier.iter().filter(|earlier| is_there(earlier.place)) {
+            all.add(&earlier.table);
+            count += earlier.count;
+        }
+        (all, count)
+    }
+
+    /// The places where connections were, each once.
+    fn places(&self) -> Vec<&'static str> {
+        let earlier = self.earlier.iter().filter(|earlier| earlier.count > 0).map(|earlier| earlier.place);
+        let all = self.entries.iter().map(|entry| entry.place).chain(earlier);
+        // Alphabetically the engine would be first.
+        all.collect::<BTreeSet<_>>().into_iter().rev().collect()
+    }
+
+    /// How many connections are no longer listed.
+    pub fn earlier_count(&self) -> u64 {
+        self.earlier.iter().map(|earlier| earlier.count).sum()
+    }
+
+    /// Heads and tables of what is together in each place, unless that is one connection.
+    fn sums(&self) -> Vec<(String, Table)> {
+        if self.entries.len() == 1 && self.earlier_count() == 0 {
+            return Vec::new();
+        }
+        let places = self.places();
+        let several = places.len() > 1;
+        let sum = |place: Option<&str>| {
+            let (table, count) = self.together(place);
+            let place = place.filter(|_| several).map(|place| format!(" in the {place}")).unwrap_or_default();
+            (format!("{count} connections together{place}"), table)
+        };
+        if several { places.into_iter().map(|place| sum(Some(place))).collect() } else { vec![sum(None)] }
     }
 
     /// The slowest messages of each way, as many as are shown, the slowest first.
@@ -148,31 +208,37 @@ impl Report {
         let connections = self.entries.iter().map(|entry| Connection {
             connection: &entry.connection,
             program: &entry.program,
+            pid: entry.pid,
             place: entry.place,
             closed: entry.closed,
             skipped: entry.skipped,
             lost: entry.lost,
             ways: connection(entry),
         });
+        let place = |place| {
+            let (table, connections) = self.together(Some(place));
+            Place { place, connections, ways: ways(&table) }
+        };
         serde_json::to_string(&Whole {
             seconds: self.seconds,
             notes: &self.notes,
             left_out: self.left_out,
-            together: ways(&self.together()),
+            together: ways(&self.together(None).0),
+            places: self.places().into_iter().map(place).collect(),
             slowest: self.slowest(),
             connections: connections.collect(),
-            earlier_connections: self.earlier_count,
+            earlier_connections: self.earlier_count(),
         })
     }
 
     /// For a terminal: all together, then each connection with a table (`each`) or a line.
     pub fn text(&self, each: bool) -> String {
         let mut out = String::new();
-        let one = self.entries.len() == 1 && self.earlier_count == 0;
-        if !one {
-            let count = self.entries.len() as u64 + self.earlier_count;
-            let _ = writeln!(out, "{count} connections together, {:.1} s", self.seconds);
-            tables(&mut out, &self.together());
+        let sums = self.sums();
+        let one = sums.is_empty();
+        for (head, table) in &sums {
+            let _ = writeln!(out, "{head}, {:.1} s", self.seconds);
+            tables(&mut out, table);
         }
         for entry in &self.entries {
             if one || each {
@@ -193,8 +259,9 @@ impl Report {
     /// Sentences beside the tables.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = self.notes.clone();
-        if self.earlier_count > 0 {
-            remarks.push(format!("{} connections closed before and are only in the sums", self.earlier_count));
+        let earlier = self.earlier_count();
+        if earlier > 0 {
+            remarks.push(format!("{earlier} connections closed before and are only in the sums"));
         }
         if self.left_out > 0 {
             remarks.push(format!("{} connections were not watched: all slots were taken", self.left_out));
@@ -205,9 +272,8 @@ impl Report {
     /// As an HTML page.
     pub fn page(&self) -> String {
         let mut body = String::new();
-        let count = self.entries.len() as u64 + self.earlier_count;
-        if count != 1 {
-            section(&mut body, &format!("{count} connections together"), &self.together());
+        for (head, table) in self.sums() {
+            section(&mut body, &head, &table);
         }
         for entry in &self.entries {
             section(&mut body, &title(entry), &entry.table);
@@ -227,8 +293,12 @@ impl Report {
 
 fn title(entry: &Entry) -> String {
     let program = if entry.program.is_empty() { String::new() } else { format!("  {}", entry.program) };
-    let closed = if entry.closed { ", closed" } else { "" };
-    format!("{}{program}  in the {}{closed}", entry.connection, entry.place)
+    let place = match (entry.place, entry.closed) {
+        ("engine", true) => "was in the engine".to_owned(),
+        (place, true) => format!("in the {place}, closed"),
+        (place, false) => format!("in the {place}"),
+    };
+    format!("{}{program}  {place}", entry.connection)
 }
 
 fn unfollowed(entry: &Entry) -> String {
@@ -327,6 +397,7 @@ mod tests {
         let entry = |at: usize| Entry {
             connection: format!("10.0.0.1:{at},10.0.0.2:80"),
             program: "a<b[7]".to_owned(),
+            pid: 7,
             place: "kernel",
             closed: at == 1,
             skipped: [3, 0],
@@ -412,5 +483,25 @@ mod tests {
         assert_eq!(json["left_out"], 5);
         let page = report(1).page();
         assert!(page.contains("a&lt;b[7]") && !page.contains("a<b"));
+    }
+
+    #[test]
+    fn each_place_has_its_sum() {
+        let mut both = report(3);
+        both.entries[0].place = "engine";
+        both.entries[1].place = "engine";
+        let earlier = both.entries[2].table.clone();
+        both.earlier.push(Earlier { place: "kernel", table: earlier, count: 4 });
+        let text = both.text(false);
+        let kernel = text.find("5 connections together in the kernel, 2.0 s\n").expect(&text);
+        assert!(kernel < text.find("2 connections together in the engine, 2.0 s\n").expect(&text));
+        assert!(text.contains("10.0.0.1:1,10.0.0.2:80  a<b[7]  was in the engine\n"), "{text}");
+        assert!(text.contains("4 connections closed before and are only in the sums"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&both.json().unwrap()).unwrap();
+        let place =
+            |at: usize| (json["places"][at]["place"].as_str().unwrap(), json["places"][at]["connections"].as_u64());
+        assert_eq!([place(0), place(1)], [("kernel", Some(5)), ("engine", Some(2))]);
+        assert_eq!(json["places"][0]["ways"][0]["layers"][0]["count"], 2);
+        assert_eq!(json["together"][0]["layers"][0]["count"], 4);
     }
 }

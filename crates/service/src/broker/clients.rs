@@ -119,6 +119,12 @@ impl Client {
         self.version.is_some_and(|version| version >= 3)
     }
 
+    /// Returns true if the program can stamp its calls for observers. It has no calls to stamp if it handles
+    /// queue pairs itself.
+    pub fn stamps_calls(&self) -> bool {
+        self.version.is_some_and(|version| version >= 4) && self.raw.is_none()
+    }
+
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
@@ -326,6 +332,7 @@ impl Broker {
             Request::Expect { ask, rule, port, packets } => {
                 self.show_expected(Asker { client, ask }, Class { rule, port }, packets)
             }
+            Request::Observe { ask, which, pid } => self.begin_observing(Asker { client, ask }, which, pid),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } | Request::Reload { .. } => {
                 return Err("only root and the service's user may do this".into());
             }
@@ -427,6 +434,7 @@ impl Broker {
             return;
         }
         self.checkpoints.forget(record::client(client));
+        self.end_observing(client);
         self.reap_engines_of(client);
         for id in self.connections.ids(|connection| connection.client == client) {
             let Some(connection) = self.connections.known_mut(id) else { continue };
@@ -453,12 +461,12 @@ impl Broker {
         if self.clients.contains_key(&client) || self.connections.of_client(client).next().is_some() {
             return;
         }
-        for slot in &mut self.slots {
-            let memory = slot.engine.as_mut().and_then(|engine| engine.consumers.remove(&client));
-            if let Some(memory) = memory {
-                self.checkpoints.forget(record::region(memory.region));
-                slot.tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
-            }
+        for at in 0..self.slots.len() {
+            let engine = self.slots[at].engine.as_mut();
+            let Some(memory) = engine.and_then(|engine| engine.consumers.remove(&client)) else { continue };
+            self.checkpoints.forget(record::region(memory.region));
+            self.slots[at].tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
+            self.end_observed(&memory);
         }
     }
 }

@@ -21,8 +21,9 @@ impl Broker {
             let closed = if in_program { steering.close_engine(number) } else { steering.set_engine(false) };
             self.log_failed("leading frames past an engine that has ended", closed);
         }
-        for (client, Memory { region, .. }) in &dead.consumers {
-            self.tell_client(*client, &Reply::Dead { region: *region }, Vec::new());
+        for (client, memory) in &dead.consumers {
+            self.tell_client(*client, &Reply::Dead { region: memory.region }, Vec::new());
+            self.end_observed(memory);
         }
         // By address and port, because the broker does not know every connection's index in the
         // ledger.

@@ -4,6 +4,7 @@
 
 use super::config::Config;
 use super::load_reports::{self, Load};
+use super::observe::Observed;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
 use crate::guardian;
@@ -50,6 +51,8 @@ pub(super) struct Owner {
 pub(super) struct Memory {
     pub region: u32,
     pub memory: EngineRegion,
+    /// Where the points of its connections are stamped, while somebody observes them.
+    pub observed: Option<Observed>,
 }
 
 /// An engine's process, or the program that contains the engine.
@@ -329,6 +332,16 @@ impl EngineSlot {
     pub fn memory(&self, client: u32) -> Option<&Memory> {
         self.engine.as_ref()?.consumers.get(&client)
     }
+
+    /// The same, to change it.
+    pub fn memory_mut(&mut self, client: u32) -> Option<&mut Memory> {
+        self.engine.as_mut()?.consumers.get_mut(&client)
+    }
+
+    /// The programs that have memory in this engine, by number, and that memory.
+    pub fn memories(&self) -> impl Iterator<Item = (u32, &Memory)> {
+        self.engine.iter().flat_map(|engine| &engine.consumers).map(|(client, memory)| (*client, memory))
+    }
 }
 
 /// A program's word that its engines hold a connection's frames.
@@ -399,7 +412,8 @@ impl Broker {
         program.channel.send(Reply::Region { region, sizes }.to_bytes(), theirs)?;
         let memory = EngineRegion::new(memory.region().clone());
         let engine = slots[at].engine.as_mut().expect("it was checked above");
-        engine.consumers.insert(client, Memory { region, memory });
+        engine.consumers.insert(client, Memory { region, memory, observed: None });
+        self.follow_observers(at, client);
         Ok(region)
     }
 }

@@ -67,7 +67,7 @@ fn level_of(code: Reason) -> Level {
 }
 
 /// A process's name (`proc(5)`), for people. Empty if the process has ended.
-fn name_of(pid: u32) -> String {
+pub(super) fn name_of(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/comm")).map(|name| name.trim().to_owned()).unwrap_or_default()
 }
 

@@ -43,6 +43,7 @@ mod load;
 mod load_reports;
 mod log;
 mod members;
+mod observe;
 mod policy;
 mod predict;
 mod predicted;
@@ -141,6 +142,7 @@ pub struct Broker {
     checkpoints: Checkpoints,
     connections: Connections,
     jobs: Vec<admin::Job>,
+    observers: observe::Observers,
     closers: Closers,
     /// Programs that did not read what the broker sent them.
     deaf: Vec<u32>,
@@ -201,6 +203,7 @@ impl Broker {
                     connections: Connections::new(journal.clone()),
                     journal,
                     jobs: Vec::new(),
+                    observers: observe::Observers::default(),
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),

@@ -217,7 +217,7 @@ impl Broker {
         let memory = file.try_clone().and_then(SharedMemory::open);
         if let (Some(engine), Ok(memory)) = (engine, memory) {
             let memory = EngineRegion::new(memory.region().clone());
-            engine.consumers.insert(client, Memory { region, memory });
+            engine.consumers.insert(client, Memory { region, memory, observed: None });
         }
     }
 

@@ -17,6 +17,7 @@ mod hostile;
 mod killed_beside;
 mod leftovers;
 mod load;
+mod observe;
 mod options;
 mod outlive;
 mod own_engines;

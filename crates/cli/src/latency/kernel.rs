@@ -1,8 +1,8 @@
 //! Connections in the kernel.
 
-use super::{Report, Source, refuse};
+use super::{Source, refuse};
 use baton_kernel::latency::{SLOTS, Wanted, Watch, Watched};
-use baton_lab::report::latency::Entry;
+use baton_lab::report::latency::{Earlier, Entry, Report};
 use std::collections::HashMap;
 use std::fs;
 
@@ -33,6 +33,7 @@ impl Kernel {
         Entry {
             connection: format!("{},{}", watched.tuple.local_addr(), watched.tuple.remote_addr()),
             program: name.clone(),
+            pid,
             place: "kernel",
             closed: watched.closed,
             skipped: [watched.transmit.skipped, watched.receive.skipped],
@@ -44,14 +45,18 @@ impl Kernel {
 }
 
 impl Source for Kernel {
+    fn look(&mut self) {}
+
     fn read(&mut self) -> anyhow::Result<Report> {
         let reading = self.watch.read().map_err(|error| refuse(&error))?;
         // A program that has gone takes its name along, unless a connection of its is shown still.
         self.programs.retain(|pid, _| reading.connections.iter().any(|watched| watched.pid == *pid));
         let sights = self.watch.sights().iter().filter(|sight| !sight.note.is_empty());
         let notes = sights.map(|sight| format!("kernel, {}: {}", sight.way.name(), sight.note)).collect();
-        let entries = reading.connections.into_iter().map(|watched| self.entry(watched)).collect();
-        let (earlier, earlier_count, left_out) = (reading.earlier, reading.earlier_count, reading.left_out);
-        Ok(Report { entries, earlier, earlier_count, left_out, notes, ..Report::default() })
+        // A socket without a peer is no connection: the broker tries the kernel's repair mode on such.
+        let connected = reading.connections.into_iter().filter(|watched| watched.tuple.remote_port != 0);
+        let entries = connected.map(|watched| self.entry(watched)).collect();
+        let earlier = Earlier { place: "kernel", table: reading.earlier, count: reading.earlier_count };
+        Ok(Report { entries, earlier: vec![earlier], left_out: reading.left_out, notes, ..Report::default() })
     }
 }
