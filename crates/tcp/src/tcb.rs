@@ -25,6 +25,7 @@ use crate::config::{Acks, Config};
 use crate::handshake::{Agreed, Open};
 use crate::path::Path;
 use crate::rare::Rare;
+use crate::predict::Handled;
 use crate::rcv::Receiver;
 use crate::segment::{Placement, Segment, Transmitted};
 use crate::snd::Sender;
@@ -164,7 +165,7 @@ impl Tcb {
 
     /// A segment, or a run of them, arrived. Its parked payload, if any, is
     /// answered by exactly one [`Command::Place`] without `rest`, or [`Command::Drop`],
-    /// now or later. Returns true if the segment took the short way of header prediction.
+    /// now or later. Returns what header prediction counts.
     #[inline]
     pub fn handle_segment(
         &mut self,
@@ -172,10 +173,14 @@ impl Tcb {
         seg: &Segment,
         placement: Placement,
         out: &mut impl CommandSink,
-    ) -> bool {
-        let predicted = self.is_predicted(cx.config.prediction, seg, placement);
+    ) -> Handled {
+        if !self.is_predicted(cx.config.prediction, seg, placement) {
+            let kind = self.kind_of(seg);
+            self.segment_arrives(cx, seg, placement, out);
+            return Handled { kind, predicted: false };
+        }
+        let kind = self.kind_of_predicted(seg);
         match placement {
-            _ if !predicted => self.segment_arrives(cx, seg, placement, out),
             Placement::Placed { rcv_nxt, .. } => self.next_bytes(cx, seg, rcv_nxt, out),
             _ => {
                 self.last_heard = cx.now;
@@ -185,7 +190,7 @@ impl Tcb {
                 self.process_ack(cx, seg, out);
             }
         }
-        predicted
+        Handled { kind, predicted: true }
     }
 
     /// Exactly the next bytes were placed.

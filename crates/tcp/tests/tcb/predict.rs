@@ -141,7 +141,7 @@ proptest! {
                 }
                 rig.call(|tcb, cx, out| tcb.on_posted(cx, seq + (1 << 20), out));
                 let placement = placement_of(&segment);
-                *taken += u32::from(rig.call(|tcb, cx, out| tcb.handle_segment(cx, &segment, placement, out)));
+                *taken += u32::from(rig.call(|tcb, cx, out| tcb.handle_segment(cx, &segment, placement, out)).predicted);
                 answers.push((in_any_order(&rig.take()), rig.tcb.deadline(), format!("{:?}", rig.info())));
             }
             prop_assert_eq!(&answers[0], &answers[1], "{:?}", segment);
