@@ -25,6 +25,7 @@ pub mod isn;
 mod keepalive;
 mod lazy;
 pub mod listen;
+pub mod manner;
 pub mod nagle;
 mod open;
 pub mod options;

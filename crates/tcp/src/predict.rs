@@ -12,6 +12,7 @@
 //! acknowledgment of its request.
 
 use crate::config::Prediction;
+use crate::manner::Manner;
 use crate::segment::{Placement, Segment};
 use crate::state::State;
 use crate::tcb::Tcb;
@@ -62,7 +63,7 @@ impl Tcb {
     /// a run that is not predicted is to be given segment by segment.
     #[inline]
     pub fn is_predicted(&self, rule: Prediction, seg: &Segment, placement: Placement) -> bool {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.rcv.ece;
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.manner.has(Manner::ECE);
         if !plain || self.state != State::Established || !self.ack_is_current(seg) {
             return false;
         }

@@ -63,6 +63,8 @@ impl Cursor {
 
 /// Bits of [`Flow::bits`].
 pub mod bits {
+    use baton_tcp::manner::Manner;
+
     /// The consumer let go of the connection: its queue pair goes back with it.
     pub const ABANDONED: u32 = 1 << 0;
     /// Sequence numbers are synchronised: the fast path is open.
@@ -113,6 +115,21 @@ pub mod bits {
     pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
     /// Segments are sent without a checksum.
     pub const SENDS_UNSUMMED: u32 = 1 << 23;
+
+    /// Those that the TCE's [`Manner`] names.
+    pub(in super::super) const MANNER: u32 = NODELAY | CORK | ECE | CWR;
+
+    const _: () = {
+        let first = NODELAY.trailing_zeros();
+        assert!((Manner::NODELAY.bits() as u32) << first == NODELAY && (Manner::CORK.bits() as u32) << first == CORK);
+        assert!((Manner::ECE.bits() as u32) << first == ECE && (Manner::CWR.bits() as u32) << first == CWR);
+    };
+
+    /// The bits of what is in `manner`, of [`MANNER`].
+    #[inline]
+    pub(in super::super) fn of_manner(manner: Manner) -> u32 {
+        u32::from(manner.bits()) << NODELAY.trailing_zeros() & MANNER
+    }
 }
 
 /// Receive half: first cache line validates and places, the second names.

@@ -155,17 +155,20 @@ impl Streamer {
             }
             return;
         }
-        if !is_fast(&self.flows[conn.0], packet) {
+        let flow = &self.flows[conn.0];
+        if !is_fast(flow, packet) {
             self.park_segment(conn, frame, packet, lengths);
             return;
         }
+        let may_be_unsummed = flow.has(bits::ACCEPTS_UNSUMMED);
         // The sum of everything but the payload; `None` if it is not needed.
-        let trusted = self.flows[conn.0].trusts(frame, packet);
-        let header_sum = (!trusted).then(|| packet.header_sum(frame.data));
+        let header_sum = (!flow.trusts(frame, packet)).then(|| packet.header_sum(frame.data));
         match self.place(conn, packet.seq, packet.payload(frame.data), header_sum, FAST_RANGES) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
-                self.heard(conn, frame, packet);
+                if may_be_unsummed {
+                    self.heard(conn, frame, packet);
+                }
                 let flow = &mut self.flows[conn.0];
                 if let Some(timestamps) = packet.timestamps.filter(|_| flow.has(bits::TIMESTAMPS)) {
                     flow.on_timestamp(packet.seq, timestamps.val);

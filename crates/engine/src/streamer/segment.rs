@@ -91,7 +91,7 @@ impl Sender<'_> {
     /// one by one.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let template = self.template.filter(|_| !self.capabilities.tx_gather)?;
-        let sum = (!self.capabilities.tx_checksum).then_some(0);
+        let sum = self.is_summed().then_some(0);
         let cut =
             Cut { seq: self.flow.tx.snd_nxt, len: u32::from(self.flow.tx.mss), flags: Flags::ACK, ecn: self.ecn() };
         Stamp::new(template, &self.emit(&cut, sum, 0)).filter(|stamp| stamp.len() + cut.len as usize >= stamp::SPAN)
@@ -144,6 +144,12 @@ impl Sender<'_> {
         self.counters.tx_bytes += total as u64;
         self.counters.tx_segments += 1;
         true
+    }
+
+    /// True if the engine sums what it sends: the port does not, and the ends have not agreed to go without.
+    #[inline]
+    fn is_summed(&self) -> bool {
+        !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED))
     }
 
     /// The ECN field of data sent for the first time.
@@ -200,7 +206,7 @@ impl Sender<'_> {
     /// Copies payload into the frame; its sum, unless the port fills it in or there is to be none.
     #[inline]
     fn copy_payload(&self, pos: u64, frame: &mut [u8]) -> Option<u32> {
-        let with_sum = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
+        let with_sum = self.is_summed();
         let mut cursor = self.cursor(pos);
         let at = pos.wrapping_sub(cursor.start);
         if at + frame.len() as u64 <= u64::from(cursor.extent.len()) {
@@ -252,8 +258,7 @@ impl Sender<'_> {
             done += piece.len();
         }
         let mut header = [0; MAX_HEADERS];
-        let summed = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
-        let sum = summed.then(|| self.sum_parts(pos, cut.len));
+        let sum = self.is_summed().then(|| self.sum_parts(pos, cut.len));
         let meta = self.write_header(template, cut, sum, &mut header);
         let header_len = usize::from(meta.header_len);
         if let Some(marks) = &mut self.marks {
@@ -281,12 +286,10 @@ impl Sender<'_> {
 
     #[inline]
     fn write_header(&mut self, template: &Template, cut: &Cut, sum: Option<u32>, header: &mut [u8]) -> TxMeta {
-        // A template without checksums takes any sum for one that it need not write.
-        let sum = if template.is_unsummed() { Some(0) } else { sum };
         *self.ip_id = self.ip_id.wrapping_add(1);
         let len = template.emit(header, &self.emit(cut, sum, *self.ip_id));
         TxMeta {
-            checksum_start: if sum.is_none() { template.tcp_offset() as u16 } else { 0 },
+            checksum_start: if sum.is_none() && !template.is_unsummed() { template.tcp_offset() as u16 } else { 0 },
             gso_size: if cut.len > u32::from(self.flow.tx.mss) { self.flow.tx.mss } else { 0 },
             header_len: len as u16,
             ipv6: template.is_v6(),
@@ -330,7 +333,7 @@ pub(super) fn send_ack<P: FrameIo>(
     let room = template.tcp_offset() + 20 + (options + sack_len).min(40);
     let slot = port.slot(room)?;
     *ip_id = ip_id.wrapping_add(1);
-    let complete = !capabilities.tx_checksum;
+    let left_to_port = capabilities.tx_checksum;
     let len = template.emit(
         slot,
         &Emit {
@@ -342,12 +345,12 @@ pub(super) fn send_ack<P: FrameIo>(
             ts: flow.timestamps(now),
             sack,
             payload_len: 0,
-            payload_sum: complete.then_some(0),
+            payload_sum: (!left_to_port && !template.is_unsummed()).then_some(0),
             ip_id: *ip_id,
             ecn: 0,
         },
     );
-    let checksum_start = if complete { 0 } else { template.tcp_offset() as u16 };
+    let checksum_start = if left_to_port { template.tcp_offset() as u16 } else { 0 };
     let ipv6 = template.is_v6();
     port.commit(len, TxMeta { checksum_start, header_len: len as u16, ipv6, ..TxMeta::default() });
     Some(len)
