@@ -57,6 +57,13 @@ impl Sender<'_> {
     /// whose neighbour is not known counts as sent: as lost on the way.
     #[inline]
     pub(super) fn send<P: FrameIo>(&mut self, port: &mut P, cut: &Cut) -> bool {
+        if self.marks.is_some() { self.send_as::<true, P>(port, cut) } else { self.send_as::<false, P>(port, cut) }
+    }
+
+    /// As [`Sender::send`]. With `MARKED` it says when which part was done, so that frames of which nobody
+    /// asks do not ask at each.
+    #[inline]
+    fn send_as<const MARKED: bool, P: FrameIo>(&mut self, port: &mut P, cut: &Cut) -> bool {
         let Some(template) = self.template else {
             self.counters.tx_no_neighbour += 1;
             return true;
@@ -67,17 +74,17 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.begin();
         }
         // A single segment is copied for less than what a second piece costs.
         let sent = if self.capabilities.tx_gather && cut.len > u32::from(self.flow.tx.mss) {
             self.gather(port, template, cut, pos)
         } else {
-            self.copy(port, template, cut, pos)
+            self.copy::<MARKED, P>(port, template, cut, pos)
         };
         let Some(header_len) = sent else { return false };
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.handed(pos, pos + u64::from(cut.len));
         }
         let mss = u32::from(self.flow.tx.mss);
@@ -100,6 +107,15 @@ impl Sender<'_> {
     /// Sends one full segment like those before it; false if the port is full.
     #[inline]
     pub(super) fn send_stamped<P: FrameIo>(&mut self, port: &mut P, stamp: &Stamp, push: bool) -> bool {
+        if self.marks.is_some() {
+            self.send_stamped_as::<true, P>(port, stamp, push)
+        } else {
+            self.send_stamped_as::<false, P>(port, stamp, push)
+        }
+    }
+
+    #[inline]
+    fn send_stamped_as<const MARKED: bool, P: FrameIo>(&mut self, port: &mut P, stamp: &Stamp, push: bool) -> bool {
         let seq = self.flow.tx.snd_nxt;
         let len = usize::from(self.flow.tx.mss);
         let pos = self.flow.snd_pos(seq);
@@ -108,18 +124,18 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.begin();
         }
         let total = stamp.len() + len;
         let Some(frame) = port.slot(total) else { return false };
         let Some(head) = frame.first_chunk_mut() else { return false };
         stamp.lay(head);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copying();
         }
         let sum = self.copy_payload(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copied();
         }
         *self.ip_id = self.ip_id.wrapping_add(1);
@@ -133,11 +149,11 @@ impl Sender<'_> {
             ipv6: stamp.is_v6(),
             follows: seq != self.flow.tx.snd_una,
         };
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.built();
         }
         port.commit(total, meta);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.handed(pos, pos + len as u64);
         }
         self.counters.tx_frames += 1;
@@ -182,21 +198,27 @@ impl Sender<'_> {
     /// Headers and payload into the port's own frame. Length of the headers, or
     /// `None` if the port is full.
     #[inline]
-    fn copy<P: FrameIo>(&mut self, port: &mut P, template: &Template, cut: &Cut, pos: u64) -> Option<usize> {
+    fn copy<const MARKED: bool, P: FrameIo>(
+        &mut self,
+        port: &mut P,
+        template: &Template,
+        cut: &Cut,
+        pos: u64,
+    ) -> Option<usize> {
         let options = if self.flow.has(bits::TIMESTAMPS) { 12 } else { 0 };
         let header_len = template.tcp_offset() + 20 + options;
         let len = cut.len as usize;
         let slot = port.slot(header_len + len)?;
         let (header, payload) = slot.split_at_mut(header_len);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copying();
         }
         let sum = self.copy_payload(pos, &mut payload[..len]);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copied();
         }
         let meta = self.write_header(template, cut, sum, header);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.built();
         }
         port.commit(header_len + len, meta);

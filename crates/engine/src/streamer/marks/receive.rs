@@ -100,19 +100,19 @@ impl Incoming {
     }
 }
 
-impl Marks {
-    /// A burst that was taken at `taken` is parsed and coalesced.
-    pub(in super::super) fn parsed(&mut self, taken: u64) {
-        let now = (self.clock)();
-        self.run = RunMarks { taken, parsed: now, begun: now, ..RunMarks::default() };
-    }
-}
-
 impl Streamer {
     /// The time, while anything is watched; else 0.
     #[inline]
     pub(in super::super) fn stamp(&self) -> u64 {
         self.marks.as_ref().map_or(0, |marks| (marks.clock)())
+    }
+
+    /// A burst that was taken at `taken` is parsed and coalesced.
+    #[cold]
+    pub(in super::super) fn mark_parsed(&mut self, taken: u64) {
+        let Some(marks) = &mut self.marks else { return };
+        let now = (marks.clock)();
+        marks.run = RunMarks { taken, parsed: now, begun: now, ..RunMarks::default() };
     }
 
     /// The connection of a run was found, or there is none. `arrived`: when its first frame did, as the port
