@@ -131,6 +131,9 @@ impl Streamer {
 
     /// Writes one completion for each connection and burst: how far its stream reaches now.
     pub(super) fn publish_received(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
         let mut touched = std::mem::take(&mut self.touched);
         for conn in touched.drain(..) {
             let flow = &mut self.flows[conn.0];

@@ -220,8 +220,9 @@ impl Tce {
 
     fn poll_events(&mut self, now: Instant) -> usize {
         let mut handled = 0;
+        let many = self.used >= PREFETCH_FROM;
         while self.orders.free() >= ORDERS_PER_EVENT {
-            if self.used >= PREFETCH_FROM && handled % LOOK_AHEAD == 0 {
+            if many && handled % LOOK_AHEAD == 0 {
                 self.look_ahead();
             }
             let next = self.rest.take().map(Event::Segment);
