@@ -15,9 +15,11 @@
 
 #![warn(missing_docs)]
 
+mod flags;
 mod histogram;
 mod layer;
 mod memory_unsafe;
+mod sampler;
 mod spans;
 mod stamps;
 mod table;
@@ -26,9 +28,11 @@ mod watch;
 /// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
 pub type Clock = fn() -> u64;
 
+pub use flags::Flags;
 pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;
+pub use sampler::Sampler;
 pub use spans::Spans;
 pub use stamps::{ENTRIES, Ring, Stamps};
 pub use table::{QUANTILES, Row, Table};

@@ -109,12 +109,18 @@ pub mod bits {
     pub const PUSH: u32 = 1 << 19;
     /// The driver was told that urgent data is left to another stack.
     pub const URGENT_TOLD: u32 = 1 << 20;
-    /// The points of its messages are recorded.
+    /// The points of its messages are recorded, or of some of them.
     pub const WATCHED: u32 = 1 << 21;
     /// Segments without a checksum are accepted: we granted it, or were granted it.
     pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
     /// Segments are sent without a checksum.
     pub const SENDS_UNSUMMED: u32 = 1 << 23;
+    /// Of those watched: the points of every message are recorded.
+    pub const WATCHED_WHOLLY: u32 = 1 << 24;
+    /// A message is, or may be, on its way out whose points are recorded.
+    pub const MARKED_OUT: u32 = 1 << 25;
+    /// A message is on its way in whose points are recorded.
+    pub const MARKED_IN: u32 = 1 << 26;
 
     /// Those that the TCE's [`Manner`] names.
     pub(in super::super) const MANNER: u32 = NODELAY | CORK | ECE | CWR;

@@ -138,8 +138,8 @@ impl Streamer {
         for conn in touched.drain(..) {
             let flow = &mut self.flows[conn.0];
             flow.bits &= !bits::TOUCHED;
-            if flow.has(bits::WATCHED) {
-                mark_told(&mut self.marks, conn, flow.rx.rcv_pos);
+            if flow.has(bits::MARKED_IN) {
+                mark_told(&mut self.marks, conn, flow);
             }
             if flow.has(bits::ATTACHED)
                 && let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer))

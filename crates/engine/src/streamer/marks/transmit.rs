@@ -1,7 +1,8 @@
 //! Points of messages on their way out.
 
+use super::super::context::bits;
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
-use baton_latency::{Layer, Side, Stamps};
+use baton_latency::{Layer, Side, Slot, Stamps};
 
 /// A write of the consumer of which bytes are left to send.
 struct Message {
@@ -111,6 +112,12 @@ impl Outgoing {
         }
     }
 
+    /// True if no message is on its way whose points are recorded.
+    fn is_idle(&self) -> bool {
+        let is_empty = |slot: &Slot| slot.sent.peek().is_none();
+        self.message.is_none() && self.handed.is_empty() && self.target.slot().is_none_or(is_empty)
+    }
+
     fn next_message(&self) -> Option<Message> {
         let points = self.target.slot()?.sent.take()?;
         Some(Message { points, queue: 0, segment: 0, copy: 0, output: 0, last: points.last, turn: 0 })
@@ -145,6 +152,21 @@ impl Marks {
 }
 
 impl Streamer {
+    /// Learns for which connections the consumers have recorded a write since.
+    #[cold]
+    pub(in super::super) fn mark_writes(&mut self) {
+        let Some(marks) = &mut self.marks else { return };
+        for (id, watching) in (0..).zip(&marks.consumers) {
+            let Some(watching) = watching.as_ref().filter(|watching| watching.sampler.is_some()) else { continue };
+            watching.memory.sent.take(|slot| {
+                let flow = watching.conns.get(slot).and_then(|conn| self.flows.get_mut(conn.0));
+                if let Some(flow) = flow.filter(|flow| flow.has(bits::WATCHED) && flow.consumer == id) {
+                    flow.bits |= bits::MARKED_OUT;
+                }
+            });
+        }
+    }
+
     /// The port was flushed.
     #[cold]
     pub(in super::super) fn mark_flushed(&mut self) {
@@ -155,8 +177,10 @@ impl Streamer {
         let now = (marks.clock)();
         let mut conns = std::mem::take(&mut marks.to_flush);
         for conn in conns.drain(..) {
-            if let Some(watched) = marks.watched(conn) {
-                watched.outgoing.flushed(now);
+            let (Some(watched), Some(flow)) = (marks.watched(conn), self.flows.get_mut(conn.0)) else { continue };
+            watched.outgoing.flushed(now);
+            if !flow.has(bits::WATCHED_WHOLLY) && watched.outgoing.is_idle() {
+                flow.bits &= !bits::MARKED_OUT;
             }
         }
         marks.to_flush = conns;
