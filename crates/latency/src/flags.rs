@@ -30,6 +30,12 @@ impl Flags {
         self.0.get(slot / 64).is_some_and(|word| word.load(Ordering::Acquire) & 1 << (slot % 64) != 0)
     }
 
+    /// True if a flag is raised.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.0.iter().fold(0, |all, word| all | word.load(Ordering::Relaxed)) != 0
+    }
+
     /// Lowers all flags and calls `each` with every slot whose flag was raised.
     #[inline]
     pub fn take(&self, mut each: impl FnMut(usize)) {
@@ -56,9 +62,11 @@ mod tests {
         [0, 63, 64, 255, 255, SLOTS, usize::MAX].into_iter().for_each(|slot| flags.raise(slot));
         flags.lower(64);
         assert!(flags.is_raised(63) && !flags.is_raised(64) && !flags.is_raised(1) && !flags.is_raised(SLOTS));
+        assert!(flags.any());
         let mut taken = Vec::new();
         flags.take(|slot| taken.push(slot));
         flags.take(|slot| taken.push(slot));
         assert_eq!(taken, [0, 63, 255]);
+        assert!(!flags.any());
     }
 }

@@ -116,13 +116,18 @@ impl Watch {
     /// Records a time in nanoseconds that a message of a slot's connection spent in a layer.
     #[inline]
     pub fn record(&self, slot: &Slot, layer: crate::Layer, ns: u64) {
-        let stands_for = if slot.is_alone() {
+        if slot.is_alone() {
             slot.spans.record(layer, ns);
-            1
+            self.all.record(layer, ns);
         } else {
-            self.one_in()
-        };
-        self.all.record_for(layer, ns, stands_for);
+            self.record_together(layer, ns);
+        }
+    }
+
+    /// As [`Watch::record`] for a connection that is watched only together with others: without a look at its slot.
+    #[inline]
+    pub fn record_together(&self, layer: crate::Layer, ns: u64) {
+        self.all.record_for(layer, ns, self.one_in());
     }
 
     /// Of the messages of connections that are watched only together, one in so many is recorded, on average.

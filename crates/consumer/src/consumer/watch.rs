@@ -158,7 +158,10 @@ impl Consumer {
                 continue;
             }
             let runs = entered.max(message.last);
-            let record = |layer, ns| watcher.memory.record(slot, layer, ns);
+            let record = |layer, ns| match place.wholly {
+                true => watcher.memory.record(slot, layer, ns),
+                false => watcher.memory.record_together(layer, ns),
+            };
             record(Layer::WakeUp, runs - message.last);
             record(Layer::Read, now.saturating_sub(runs));
             record(Layer::Receive, now.saturating_sub(message.first));

@@ -21,7 +21,7 @@ mod transmit;
 
 use super::context::{Flow, bits};
 use super::{ConnId, ConsumerId, Streamer};
-use baton_latency::{Clock, SLOTS, Sampler, Slot, WatchMemory};
+use baton_latency::{Clock, Layer, SLOTS, Sampler, Slot, WatchMemory};
 use receive::Incoming;
 pub(super) use receive::mark_told;
 use std::collections::VecDeque;
@@ -91,6 +91,14 @@ pub(super) struct Marks {
 impl Target {
     fn slot(&self) -> Option<&Slot> {
         self.memory.slot(usize::from(self.slot))
+    }
+
+    /// Records a time of a connection of which every message is recorded, or only some are.
+    fn record(&self, wholly: bool, layer: Layer, ns: u64) {
+        match self.slot().filter(|_| wholly) {
+            Some(slot) => self.memory.record(slot, layer, ns),
+            None => self.memory.record_together(layer, ns),
+        }
     }
 }
 

@@ -37,7 +37,7 @@ impl Streamer {
         if self.active.is_empty() {
             return 0;
         }
-        if self.marks.is_some() {
+        if self.marks.as_ref().is_some_and(|marks| marks.has_writes()) {
             self.mark_writes();
         }
         let mut served = 0;

@@ -20,7 +20,7 @@ const SIZE: usize = 64;
 /// Points of a round trip.
 const POINTS: f64 = 34.0;
 /// Of the messages of all, one in so many is recorded.
-const ONE_IN: u32 = 32;
+const ONE_IN: u32 = 128;
 
 struct Pair {
     a: Host<MemoryPort>,
@@ -142,7 +142,7 @@ fn main() {
             ("nothing watched", Watched::Nothing),
             ("one watched", Watched::One),
             ("all watched", Watched::All),
-            ("one message in 32 of all watched", Watched::Some),
+            ("one message in 128 of all", Watched::Some),
         ] {
             let mut pair = Pair::new(connections, watched);
             set.add(name, move || (0..trips).for_each(|_| pair.echo()));

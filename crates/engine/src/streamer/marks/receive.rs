@@ -87,7 +87,7 @@ impl Incoming {
                 target.memory.miss(Side::Engine);
                 continue;
             }
-            let record = |layer, ns| target.memory.record(slot, layer, ns);
+            let record = |layer, ns| target.record(wholly, layer, ns);
             if let Some(waited) = message.waited {
                 record(Layer::ReceiveDevice, waited);
             }
@@ -188,6 +188,7 @@ impl Streamer {
         };
         let Some(watched) = marks.watched(conn) else { return };
         let (consumer, slot) = (watched.consumer, watched.incoming.target.slot);
+        let slot = flow.has(bits::WATCHED_WHOLLY).then_some(slot);
         if watched.incoming.add(message) {
             flow.bits |= bits::MARKED_IN;
         }

@@ -124,23 +124,35 @@ impl Outgoing {
     }
 
     /// The port was flushed at `now`: the messages are on their way.
-    fn flushed(&mut self, now: u64) {
-        let Some(slot) = self.target.slot() else { return };
-        let memory = &self.target.memory;
-        for message in self.handed.drain(..) {
+    fn flushed(&mut self, now: u64, wholly: bool) {
+        let Outgoing { target, handed, .. } = self;
+        let record = |layer, ns| target.record(wholly, layer, ns);
+        for message in handed.drain(..) {
             let Stamps { first, last, .. } = message.points;
-            memory.record(slot, Layer::Write, last.saturating_sub(first));
-            memory.record(slot, Layer::SendQueue, message.queue);
-            memory.record(slot, Layer::Segment, message.segment);
-            memory.record(slot, Layer::SegmentCopy, message.copy);
-            memory.record(slot, Layer::Output, message.output);
-            memory.record(slot, Layer::SendDevice, now.saturating_sub(message.last));
-            memory.record(slot, Layer::Transmit, now.saturating_sub(first));
+            record(Layer::Write, last.saturating_sub(first));
+            record(Layer::SendQueue, message.queue);
+            record(Layer::Segment, message.segment);
+            record(Layer::SegmentCopy, message.copy);
+            record(Layer::Output, message.output);
+            record(Layer::SendDevice, now.saturating_sub(message.last));
+            record(Layer::Transmit, now.saturating_sub(first));
         }
     }
 }
 
 impl Marks {
+    /// True if connections had a turn since the port was flushed last.
+    #[inline]
+    pub(in super::super) fn awaits_flush(&self) -> bool {
+        !self.to_flush.is_empty()
+    }
+
+    /// True if a consumer may have recorded a write that [`Streamer::mark_writes`] has not seen.
+    #[inline]
+    pub(in super::super) fn has_writes(&self) -> bool {
+        self.consumers.iter().flatten().any(|watching| watching.memory.sent.any())
+    }
+
     /// The marks of a connection whose turn to send begins.
     #[cold]
     pub(in super::super) fn turn(&mut self, conn: ConnId) -> Option<&mut Outgoing> {
@@ -171,15 +183,13 @@ impl Streamer {
     #[cold]
     pub(in super::super) fn mark_flushed(&mut self) {
         let Some(marks) = &mut self.marks else { return };
-        if marks.to_flush.is_empty() {
-            return;
-        }
         let now = (marks.clock)();
         let mut conns = std::mem::take(&mut marks.to_flush);
         for conn in conns.drain(..) {
             let (Some(watched), Some(flow)) = (marks.watched(conn), self.flows.get_mut(conn.0)) else { continue };
-            watched.outgoing.flushed(now);
-            if !flow.has(bits::WATCHED_WHOLLY) && watched.outgoing.is_idle() {
+            let wholly = flow.has(bits::WATCHED_WHOLLY);
+            watched.outgoing.flushed(now, wholly);
+            if !wholly && watched.outgoing.is_idle() {
                 flow.bits &= !bits::MARKED_OUT;
             }
         }
