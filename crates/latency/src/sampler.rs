@@ -45,7 +45,7 @@ impl Sampler {
         self.state ^= self.state >> 17;
         self.state ^= self.state << 5;
         let distances = u64::from(2 * self.one_in - 1);
-        self.left = 1 + (u64::from(self.state) * distances >> 32) as u32;
+        self.left = 1 + ((u64::from(self.state) * distances) >> 32) as u32;
     }
 }
 
