@@ -1,6 +1,6 @@
 //! Counters: one for each verdict, by name, so that nothing is dropped silently.
 
-use baton_tcp::predict::{Handled, Kind};
+use baton_tcp::kind::{Handled, Kind};
 
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {

@@ -1,8 +1,10 @@
 //! A flag for each slot, by which one side tells the other in whose ring something is: the memory of a slot
 //! is far from that of the next, and in no cache where hundreds are watched.
 
-use crate::SLOTS;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The most connections of a consumer that are watched at a time.
+pub const SLOTS: usize = 256;
 
 /// Flags of one line. All zeros is none.
 #[derive(Debug, Default)]
@@ -17,7 +19,7 @@ impl Flags {
         }
     }
 
-    /// Lowers the flag of a slot. Who does so looks at the ring again afterwards.
+    /// Lowers the flag of a slot. The caller looks at the ring again afterwards.
     pub fn lower(&self, slot: usize) {
         if let Some(word) = self.0.get(slot / 64) {
             word.fetch_and(!(1 << (slot % 64)), Ordering::AcqRel);

@@ -28,7 +28,7 @@ mod watch;
 /// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
 pub type Clock = fn() -> u64;
 
-pub use flags::Flags;
+pub use flags::{Flags, SLOTS};
 pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;
@@ -36,4 +36,4 @@ pub use sampler::Sampler;
 pub use spans::Spans;
 pub use stamps::{ENTRIES, Ring, Stamps};
 pub use table::{QUANTILES, Row, Table};
-pub use watch::{SLOTS, Side, Slot, Watch};
+pub use watch::{Side, Slot, Watch};

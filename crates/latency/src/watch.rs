@@ -11,17 +11,14 @@
 //! them, spans of each would find no place in the caches. A slot whose connection
 //! has ended stays as it is until another connection gets it, the one that ended first before others.
 //!
-//! Of the messages of connections that are watched only together, one in [`Watch::one_in`] may be recorded, and
+//! One in [`Watch::one_in`] may be recorded of the messages of connections that are watched only together, and
 //! stands for as many: then the counts of `all` are estimates. Spans of a connection of its own always count
 //! every message.
 
 use crate::stamps::Ring;
-use crate::{Flags, Sampler, Spans, Table};
+use crate::{Flags, SLOTS, Sampler, Spans, Table};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// The most connections of a consumer that are watched at a time.
-pub const SLOTS: usize = 256;
 
 /// First word of the memory: "BATONLAT" read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
@@ -130,7 +127,7 @@ impl Watch {
         self.all.record_for(layer, ns, self.one_in());
     }
 
-    /// Of the messages of connections that are watched only together, one in so many is recorded, on average.
+    /// One in so many is recorded, on average, of the messages of connections that are watched only together.
     #[inline]
     pub fn one_in(&self) -> u32 {
         self.one_in.load(Ordering::Relaxed).clamp(1, Sampler::RAREST)

@@ -23,6 +23,7 @@ pub mod icmp;
 pub mod info;
 pub mod isn;
 mod keepalive;
+pub mod kind;
 mod lazy;
 pub mod listen;
 pub mod manner;

@@ -12,34 +12,12 @@
 //! acknowledgment of its request.
 
 use crate::config::Prediction;
+use crate::kind::Kind;
 use crate::manner::Manner;
 use crate::segment::{Placement, Segment};
 use crate::state::State;
 use crate::tcb::Tcb;
 use baton_wire::tcp::Flags;
-
-/// The kind of a segment, by its payload and its acknowledgment (LA §3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    /// Neither of both, or another flag than ACK and PSH.
-    Other = 0,
-    /// Payload, and no new acknowledgment.
-    Data = 1,
-    /// A new acknowledgment, and no payload.
-    Ack = 2,
-    /// Payload and a new acknowledgment.
-    DataAck = 3,
-}
-
-/// How a segment was handled.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Handled {
-    /// Its kind when it came; for a run, the kind of its first segment.
-    pub kind: Kind,
-    /// It took the short way of header prediction.
-    pub predicted: bool,
-}
 
 impl Tcb {
     /// The kind of a segment that is not handled yet; for a run, the kind of its first

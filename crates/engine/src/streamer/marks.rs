@@ -14,7 +14,7 @@
 //! behind others of its burst or turn waits in no layer.
 //!
 //! Where one message in so many is recorded, the engine chooses bursts to stamp, and the consumer writes.
-//! What is not chosen costs a connection nothing but a test of its bits.
+//! The others cost a connection nothing but a test of its bits.
 
 mod receive;
 mod transmit;

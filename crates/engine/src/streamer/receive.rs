@@ -31,7 +31,7 @@ const PREFETCH_FROM: u32 = 512;
 /// Payload of the longest frame, in bytes.
 const LONGEST: u32 = 65_535;
 
-/// What holds for all runs of a burst.
+/// Facts that hold for all runs of a burst.
 #[derive(Clone, Copy)]
 struct Known {
     /// The hash of each one's connection was computed.

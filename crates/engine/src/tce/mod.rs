@@ -27,7 +27,7 @@ use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, CommandSink, MAX_COMMANDS};
 use baton_tcp::config::{Acks, Config};
 use baton_tcp::isn;
-use baton_tcp::predict::{Handled, Kind};
+use baton_tcp::kind::{Handled, Kind};
 use baton_tcp::segment::{Placement, Segment, SynOptions};
 use baton_tcp::state::State;
 use baton_tcp::tcb::{Context, Tcb};

@@ -19,7 +19,7 @@ use std::hint::black_box;
 const SIZE: usize = 64;
 /// Points of a round trip.
 const POINTS: f64 = 34.0;
-/// Of the messages of all, one in so many is recorded.
+/// One in so many is recorded of the messages of all.
 const ONE_IN: u32 = 128;
 
 struct Pair {

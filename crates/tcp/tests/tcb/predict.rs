@@ -3,7 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::Command;
 use baton_tcp::config::Prediction;
-use baton_tcp::predict::Kind;
+use baton_tcp::kind::Kind;
 use baton_tcp::segment::{Lengths, Placement, Segment};
 use baton_tcp::time::Duration;
 use baton_wire::seq::Seq;
