@@ -327,10 +327,12 @@ impl Consumer {
     /// `WouldBlock` if no bytes are available; otherwise the error that ended the connection.
     #[inline]
     pub fn read(&mut self, conn: Conn, buf: &mut [u8]) -> io::Result<usize> {
-        let entered = self.call_entered(conn);
+        let entered = self.read_entered(conn);
         let done = self.with(conn, |stream, region, pool| stream.read(region, conn.0, buf, pool));
-        if entered > 0 && done.is_ok() {
-            self.note_read(conn, entered);
+        if entered > 0
+            && let Ok(count) = done
+        {
+            self.note_read(conn, entered, count);
         }
         done
     }
@@ -350,10 +352,12 @@ impl Consumer {
     /// Those of [`Consumer::read`].
     #[inline]
     pub fn skip(&mut self, conn: Conn, limit: usize) -> io::Result<usize> {
-        let entered = self.call_entered(conn);
+        let entered = self.read_entered(conn);
         let done = self.with(conn, |stream, region, pool| stream.skip(region, conn.0, limit, pool));
-        if entered > 0 && done.is_ok() {
-            self.note_read(conn, entered);
+        if entered > 0
+            && let Ok(count) = done
+        {
+            self.note_read(conn, entered, count);
         }
         done
     }

@@ -1,6 +1,6 @@
 //! Counters: one for each verdict, by name, so that nothing is dropped silently.
 
-use baton_tcp::predict::Kind;
+use baton_tcp::kind::{Handled, Kind};
 
 macro_rules! counters {
     ($(#[$meta:meta])* $name:ident { $($(#[$doc:meta])* $field:ident,)* }) => {
@@ -156,27 +156,24 @@ counters! {
 }
 
 impl TceCounters {
-    /// Counts a segment, or a run of `count` segments whose first is of this kind. The others
-    /// acknowledge the same, so they bring data only.
+    /// Counts a segment, or a run of `count` segments whose first was handled like this. The
+    /// others acknowledge the same, so they bring data only.
     #[inline]
-    pub(crate) fn count_segment(&mut self, kind: Kind, count: u64, predicted: bool) {
-        let hits = |segments| if predicted { segments } else { 0 };
-        let rest = match kind {
-            Kind::Data => count,
-            Kind::DataAck => {
-                self.data_ack_segments += 1;
-                self.data_ack_predicted += hits(1);
-                count - 1
-            }
-            Kind::Ack => {
-                self.ack_segments += 1;
-                self.ack_predicted += hits(1);
-                0
-            }
-            Kind::Other => 0,
+    pub(crate) fn count_segment(&mut self, handled: Handled, count: u16) {
+        let hit = u64::from(handled.predicted);
+        let (segments, predicted) = match handled.kind {
+            Kind::DataAck => (&mut self.data_ack_segments, &mut self.data_ack_predicted),
+            Kind::Data => (&mut self.data_segments, &mut self.data_predicted),
+            Kind::Ack => (&mut self.ack_segments, &mut self.ack_predicted),
+            Kind::Other => return,
         };
-        self.data_segments += rest;
-        self.data_predicted += hits(rest);
+        *segments += 1;
+        *predicted += hit;
+        if count > 1 && handled.kind != Kind::Ack {
+            let rest = u64::from(count) - 1;
+            self.data_segments += rest;
+            self.data_predicted += rest * hit;
+        }
     }
 }
 
@@ -187,10 +184,11 @@ mod tests {
     #[test]
     fn segments_of_a_run_behind_its_first_count_as_data() {
         let mut counters = TceCounters::default();
-        counters.count_segment(Kind::DataAck, 3, true);
-        counters.count_segment(Kind::Data, 2, false);
-        counters.count_segment(Kind::Ack, 1, true);
-        counters.count_segment(Kind::Other, 1, false);
+        let mut count = |kind, count, predicted| counters.count_segment(Handled { kind, predicted }, count);
+        count(Kind::DataAck, 3, true);
+        count(Kind::Data, 2, false);
+        count(Kind::Ack, 1, true);
+        count(Kind::Other, 1, false);
         let counted = TceCounters {
             data_segments: 4,
             data_predicted: 2,

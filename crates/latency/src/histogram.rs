@@ -52,11 +52,16 @@ impl Default for Histogram {
 impl Histogram {
     /// Records a time in nanoseconds. The owner alone may call it: it adds without a locked instruction.
     pub fn record(&self, ns: u64) {
+        self.record_for(ns, 1);
+    }
+
+    /// As [`Histogram::record`], for a message that stands for `messages` like it.
+    pub fn record_for(&self, ns: u64, messages: u32) {
         let add =
             |to: &AtomicU64, more: u64| to.store(to.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
         let bucket = &self.buckets[bucket(ns)];
-        bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
-        add(&self.sum, ns);
+        bucket.store(bucket.load(Ordering::Relaxed).wrapping_add(messages), Ordering::Relaxed);
+        add(&self.sum, ns.wrapping_mul(messages.into()));
         if ns > self.longest.load(Ordering::Relaxed) {
             self.longest.store(ns, Ordering::Relaxed);
         }

@@ -16,9 +16,11 @@
 #![warn(missing_docs)]
 
 mod exemplar;
+mod flags;
 mod histogram;
 mod layer;
 mod memory_unsafe;
+mod sampler;
 mod spans;
 mod stamps;
 mod table;
@@ -28,10 +30,12 @@ mod watch;
 pub type Clock = fn() -> u64;
 
 pub use exemplar::{Exemplar, KEPT, KEPT_WORDS, PARTS};
+pub use flags::{Flags, SLOTS};
 pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;
+pub use sampler::Sampler;
 pub use spans::Spans;
 pub use stamps::{ENTRIES, Ring, Stamps};
 pub use table::{QUANTILES, Row, Table};
-pub use watch::{SLOTS, Side, Slot, Watch};
+pub use watch::{Side, Slot, Watch};

@@ -109,6 +109,12 @@ mod tests {
         memory.record(slot, Layer::Place, 11);
         assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (0, 111));
         assert!(!slot.is_alone());
+        memory.set_one_in(5);
+        memory.record(slot, Layer::Place, 7);
+        assert_eq!((again.one_in(), again.all().layer(Layer::Place).sum), (5, 146));
+        memory.single_out(3);
+        memory.record(slot, Layer::Place, 7);
+        assert_eq!((slot.table().layer(Layer::Place).count, again.all().layer(Layer::Place).sum), (1, 153));
         // SAFETY: never read, for it is refused.
         assert!(unsafe { WatchMemory::from_raw_parts(base, WatchMemory::BYTES - 1, Box::new(())) }.is_none());
         // SAFETY: as above.

@@ -12,7 +12,12 @@ impl Spans {
     /// Records the time that a message spent in a layer, in nanoseconds. One thread at a time may record in
     /// a layer.
     pub fn record(&self, layer: Layer, ns: u64) {
-        self.0[layer as usize].record(ns);
+        self.record_for(layer, ns, 1);
+    }
+
+    /// As [`Spans::record`], for a message that stands for `messages` like it.
+    pub fn record_for(&self, layer: Layer, ns: u64, messages: u32) {
+        self.0[layer as usize].record_for(ns, messages);
     }
 
     /// The times of a layer at this moment.

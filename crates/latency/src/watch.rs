@@ -1,7 +1,7 @@
 //! The memory of what is watched: spans of each watched connection of a consumer, and of all together.
 //!
 //! ```text
-//!   Watch    header | all: Spans | slot 0 | slot 1 | ... | slot 255
+//!   Watch    header | flags | all: Spans | slot 0 | slot 1 | ... | slot 255
 //!   Slot     owner, both ends | sent: Ring | told: Ring | Spans
 //! ```
 //!
@@ -10,14 +10,15 @@
 //! only together with all others has a slot for its rings, and its times go to `all` alone: with hundreds of
 //! them, spans of each would find no place in the caches. A slot whose connection
 //! has ended stays as it is until another connection gets it, the one that ended first before others.
+//!
+//! One in [`Watch::one_in`] may be recorded of the messages of connections that are watched only together, and
+//! stands for as many: then the counts of `all` are estimates. Spans of a connection of its own always count
+//! every message.
 
 use crate::stamps::Ring;
-use crate::{Spans, Table};
+use crate::{Flags, SLOTS, Sampler, Spans, Table};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-/// The most connections of a consumer that are watched at a time.
-pub const SLOTS: usize = 256;
 
 /// First word of the memory: "BATONLAT" read as a little-endian number.
 const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
@@ -31,12 +32,17 @@ const VERSION: u32 = 2;
 pub struct Watch {
     magic: AtomicU64,
     version: AtomicU32,
-    /// Goes up with each slot that is given or taken back.
+    /// Goes up with each slot that is given or taken back, and when it is to be recorded otherwise.
     changes: AtomicU32,
     /// Messages whose points found no room.
     missed: [AtomicU64; 2],
     /// Connections that found no slot.
     left_out: AtomicU64,
+    one_in: AtomicU32,
+    /// Slots with an entry in `sent` that the engine has not seen.
+    pub sent: Flags,
+    /// Slots with an entry in `told` that the consumer has not taken.
+    pub told: Flags,
     all: Spans,
     slots: [Slot; SLOTS],
 }
@@ -83,7 +89,7 @@ impl Watch {
         self.magic.load(Ordering::Acquire) == MAGIC && self.version.load(Ordering::Relaxed) == VERSION
     }
 
-    /// A number that differs once a slot was given or taken back.
+    /// A number that differs once a slot was given or taken back, or is to be recorded otherwise.
     #[inline]
     pub fn changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
@@ -100,7 +106,8 @@ impl Watch {
         &self.slots
     }
 
-    /// Spans of all connections that are or were watched.
+    /// Spans of all connections that are or were watched. Its counts are estimates where not every message is
+    /// recorded ([`Watch::one_in`]).
     pub fn all(&self) -> Table {
         Table::of(&self.all)
     }
@@ -108,10 +115,38 @@ impl Watch {
     /// Records a time in nanoseconds that a message of a slot's connection spent in a layer.
     #[inline]
     pub fn record(&self, slot: &Slot, layer: crate::Layer, ns: u64) {
-        if slot.alone.load(Ordering::Relaxed) != 0 {
+        if slot.is_alone() {
             slot.spans.record(layer, ns);
+            self.all.record(layer, ns);
+        } else {
+            self.record_together(layer, ns);
         }
-        self.all.record(layer, ns);
+    }
+
+    /// As [`Watch::record`] for a connection that is watched only together with others: without a look at its slot.
+    #[inline]
+    pub fn record_together(&self, layer: crate::Layer, ns: u64) {
+        self.all.record_for(layer, ns, self.one_in());
+    }
+
+    /// One in so many is recorded, on average, of the messages of connections that are watched only together.
+    #[inline]
+    pub fn one_in(&self) -> u32 {
+        self.one_in.load(Ordering::Relaxed).clamp(1, Sampler::RAREST)
+    }
+
+    /// Sets of how many messages one is recorded, up to [`Sampler::RAREST`]. For the engine.
+    pub fn set_one_in(&self, one_in: u32) {
+        self.one_in.store(one_in, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Gives the connection of a slot spans of its own. For the engine.
+    pub fn single_out(&self, at: usize) {
+        if let Some(slot) = self.slots.get(at) {
+            slot.alone.store(1, Ordering::Relaxed);
+            self.changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Gives a slot to a connection; `alone`: with spans of its own. For the engine.
@@ -186,11 +221,6 @@ impl Slot {
     /// True if the connection that has the slot, or had it last, has spans of its own.
     pub fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Relaxed) != 0
-    }
-
-    /// Gives the connection of the slot spans of its own. For the engine.
-    pub fn single_out(&self) {
-        self.alone.store(1, Ordering::Relaxed);
     }
 
     /// The spans of the connection that has the slot or had it last.

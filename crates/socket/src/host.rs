@@ -143,6 +143,14 @@ impl<P: FrameIo> Host<P> {
         self.engine.streamer().watch_all(OURS)
     }
 
+    /// As [`Host::watch_all`], but records one message in `one_in` only, on average, which stands for as many.
+    ///
+    /// # Errors
+    /// Those of [`baton_engine::streamer::Streamer::watch_some`].
+    pub fn watch_some(&mut self, one_in: u32) -> Result<(), WatchError> {
+        self.engine.streamer().watch_some(OURS, one_in)
+    }
+
     /// Runs one turn of the engine. [`Consumer::next_event`] then returns the events.
     ///
     /// # Errors

@@ -21,6 +21,7 @@
 use crate::ack::AckPolicy;
 use crate::command::{Command, CommandSink, Notice, Synchronized};
 use crate::handshake::Open;
+use crate::manner::Manner;
 use crate::options::SocketOption;
 use crate::path::Path;
 use crate::rcv::Receiver;
@@ -195,8 +196,8 @@ impl Tcb {
     /// The options that the consumer changed, to be set again by a successor.
     pub fn options(&self) -> impl Iterator<Item = SocketOption> {
         let rare = self.rare.as_deref();
-        let nodelay = self.is.nodelay.then_some(SocketOption::NoDelay(true));
-        let cork = self.is.cork.then_some(SocketOption::Cork(true));
+        let nodelay = self.manner.has(Manner::NODELAY).then_some(SocketOption::NoDelay(true));
+        let cork = self.manner.has(Manner::CORK).then_some(SocketOption::Cork(true));
         let keepalive = rare.and_then(|r| r.keepalive).map(|k| SocketOption::KeepAlive(Some(k)));
         let user = rare.and_then(|r| r.user_timeout).map(|t| SocketOption::UserTimeout(Some(t)));
         let linger = rare.and_then(|r| r.linger2).map(|t| SocketOption::Linger2(Some(t)));

@@ -4,6 +4,7 @@
 //! issues at most [`MAX_COMMANDS`] per call, so that the TCE can make sure beforehand that the
 //! ring has space.
 
+use crate::manner::Manner;
 use crate::segment::ParkId;
 use baton_wire::seq::{Seq, WindowScale};
 use baton_wire::tcp::{Flags, SackBlocks};
@@ -80,17 +81,9 @@ pub struct TransmitContext {
     /// Largest window the peer ever offered, for sender silly-window avoidance
     /// (RFC 9293 §3.8.6.2.1).
     pub max_wnd: u32,
-    /// Nagle's algorithm is off (`TCP_NODELAY`).
-    pub nodelay: bool,
-    /// Only full segments leave (`TCP_CORK`).
-    pub cork: bool,
-    /// ECE is to be set on what we send (RFC 3168 §6.1.3).
-    pub ece: bool,
-    /// CWR is to be set on the next new data segment (RFC 3168 §6.1.2).
-    pub cwr: bool,
-    /// Segments have checksums, whatever was agreed on.
-    pub summed: bool,
-    /// The bytes queued now leave, though `cork` is set (tcp(7), `TCP_NODELAY`).
+    /// Choices and debts that data is sent with.
+    pub manner: Manner,
+    /// The bytes queued now leave, though the connection is corked (tcp(7), `TCP_NODELAY`).
     pub push: bool,
 }
 

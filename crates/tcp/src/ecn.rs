@@ -1,6 +1,7 @@
 //! Congestion signals of the network and the answers to them (RFC 3168 §6.1.2, §6.1.3).
 
 use crate::command::CommandSink;
+use crate::manner::Manner;
 use crate::segment::Segment;
 use crate::tcb::{Reply, Tcb};
 use baton_wire::tcp::Flags;
@@ -10,7 +11,9 @@ impl Tcb {
     /// data says CWR; on a connection that agreed on ECN, and on no other.
     pub(crate) fn window_was_cut(&mut self) {
         self.is.untold |= self.is.ecn;
-        self.is.cwr |= self.is.ecn;
+        if self.is.ecn {
+            self.manner.set(Manner::CWR, true);
+        }
     }
 
     /// A CE mark is echoed in every ACK until the peer says CWR. A segment that
@@ -19,9 +22,9 @@ impl Tcb {
         if !self.is.ecn {
             return;
         }
-        let echo = seg.ce || (self.rcv.ece && !seg.flags.contains(Flags::CWR));
-        if echo != self.rcv.ece {
-            self.rcv.ece = echo;
+        let echo = seg.ce || (self.manner.has(Manner::ECE) && !seg.flags.contains(Flags::CWR));
+        if echo != self.manner.has(Manner::ECE) {
+            self.manner.set(Manner::ECE, echo);
             self.is.untold = true;
             self.tell_transmit(out);
             reply.ack_now |= echo;

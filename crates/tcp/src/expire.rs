@@ -1,6 +1,7 @@
 //! Actions when a deadline passes (RFC 9293 §3.10.8, §3.8.3).
 
 use crate::command::{CloseReason, Command, CommandSink, Notice};
+use crate::manner::Manner;
 use crate::snd::{Expired, Phase};
 use crate::state::{Event, State};
 use crate::tcb::{Context, Tcb};
@@ -99,7 +100,8 @@ impl Tcb {
     /// Segments have checksums again, for good: something on the way, or a peer that went to another
     /// stack, may drop those without.
     pub(crate) fn sum_again(&mut self, out: &mut impl CommandSink) {
-        if std::mem::take(&mut self.is.unsummed) {
+        if self.is_unsummed() {
+            self.manner.set(Manner::SUMMED, true);
             self.is.untold = true;
             self.tell_transmit(out);
         }

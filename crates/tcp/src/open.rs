@@ -11,6 +11,7 @@
 use crate::command::{CloseReason, Command, CommandSink, Notice, SynReply};
 use crate::cookie::Decoded;
 use crate::handshake::{Agreed, Open, offer, our_scale};
+use crate::manner::Manner;
 use crate::rcv::Receiver;
 use crate::reset::reset_for;
 use crate::segment::{Placement, Segment};
@@ -27,7 +28,7 @@ impl Tcb {
         let mut tcb = Tcb::new(cx, open, State::SynSent, rcv);
         tcb.is.timestamps = cx.config.timestamps;
         tcb.is.ecn = cx.config.ecn;
-        tcb.is.unsummed = cx.config.unsummed && open.path.on_link;
+        tcb.manner.set(Manner::SUMMED, !(cx.config.unsummed && open.path.on_link));
         tcb.send_syn(cx, false, out);
         tcb
     }
@@ -98,7 +99,7 @@ impl Tcb {
             flags |= if opening { Flags::ECE | Flags::CWR } else { Flags::ECE };
         }
         let syn = if opening {
-            SynReply { unsummed: self.is.unsummed, ..offer(cx.config, self.path) }
+            SynReply { unsummed: self.is_unsummed(), ..offer(cx.config, self.path) }
         } else {
             self.reply(cx)
         };
@@ -115,7 +116,7 @@ impl Tcb {
             sack: self.is.sack,
             timestamps: self.is.timestamps,
             ecn: self.is.ecn,
-            unsummed: self.is.unsummed,
+            unsummed: self.is_unsummed(),
         };
         agreed.reply(cx.config, self.path)
     }
@@ -151,7 +152,7 @@ impl Tcb {
         }
         let agreed = Agreed::with(cx.config, self.path, seg);
         // Two SYNs that cross do not answer each other, so neither end learns what the other has agreed to.
-        let agreed = Agreed { unsummed: agreed.unsummed && self.is.unsummed && acks_syn, ..agreed };
+        let agreed = Agreed { unsummed: agreed.unsummed && self.is_unsummed() && acks_syn, ..agreed };
         let room = self.rcv.room();
         self.rcv = Receiver::new(seg.seq + 1, room, cx.config.unposted_window, our_scale(cx.config));
         self.agree(&agreed);

@@ -8,6 +8,7 @@
 
 use crate::command::{Command, CommandSink};
 use crate::expire::SUMS_AGAIN;
+use crate::manner::Manner;
 use crate::tcb::{Context, Tcb};
 use crate::time::Duration;
 use crate::timers::Timer;
@@ -88,7 +89,7 @@ impl Tcb {
         if usable > 0 {
             self.probe_backoff = 0;
         }
-        if usable >= enough && !self.is.cork {
+        if usable >= enough && !self.manner.has(Manner::CORK) {
             self.timers.disarm(Timer::Persist);
         } else if usable > 0 {
             self.timers.arm_by(Timer::Persist, cx.now + OVERRIDE);

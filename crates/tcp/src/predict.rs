@@ -12,38 +12,28 @@
 //! acknowledgment of its request.
 
 use crate::config::Prediction;
+use crate::kind::Kind;
+use crate::manner::Manner;
 use crate::segment::{Placement, Segment};
 use crate::state::State;
 use crate::tcb::Tcb;
 use baton_wire::tcp::Flags;
 
-/// The kind of a segment, by its payload and its acknowledgment (LA §3.2).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    /// Payload, and no new acknowledgment.
-    Data,
-    /// A new acknowledgment, and no payload.
-    Ack,
-    /// Payload and a new acknowledgment.
-    DataAck,
-    /// Neither, or another flag than ACK and PSH.
-    Other,
-}
-
 impl Tcb {
     /// The kind of a segment that is not handled yet; for a run, the kind of its first
     /// segment: the others acknowledge the same.
-    #[inline]
     pub fn kind_of(&self, seg: &Segment) -> Kind {
         if seg.flags.without(Flags::PSH) != Flags::ACK {
             return Kind::Other;
         }
-        match (seg.lengths.len > 0, self.acks_news(seg)) {
-            (true, false) => Kind::Data,
-            (false, true) => Kind::Ack,
-            (true, true) => Kind::DataAck,
-            (false, false) => Kind::Other,
-        }
+        kind_of(seg, self.acks_news(seg))
+    }
+
+    /// As [`Tcb::kind_of`], for a segment that is predicted: its flags are plain, and it
+    /// acknowledges nothing that was not sent.
+    #[inline]
+    pub(crate) fn kind_of_predicted(&self, seg: &Segment) -> Kind {
+        kind_of(seg, seg.ack.after(self.snd.snd_una()))
     }
 
     /// True if the rule lets a segment take the short way: at most, exactly the next bytes
@@ -51,7 +41,7 @@ impl Tcb {
     /// a run that is not predicted is to be given segment by segment.
     #[inline]
     pub fn is_predicted(&self, rule: Prediction, seg: &Segment, placement: Placement) -> bool {
-        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.rcv.ece;
+        let plain = seg.flags.without(Flags::PSH) == Flags::ACK && !seg.ce && !self.manner.has(Manner::ECE);
         if !plain || self.state != State::Established || !self.ack_is_current(seg) {
             return false;
         }
@@ -82,5 +72,15 @@ impl Tcb {
     #[inline]
     fn acks_news(&self, seg: &Segment) -> bool {
         seg.ack.after(self.snd.snd_una()) && seg.ack.before_eq(self.snd.snd_nxt())
+    }
+}
+
+#[inline]
+fn kind_of(seg: &Segment, acks_news: bool) -> Kind {
+    match (acks_news, seg.lengths.len > 0) {
+        (false, false) => Kind::Other,
+        (false, true) => Kind::Data,
+        (true, false) => Kind::Ack,
+        (true, true) => Kind::DataAck,
     }
 }

@@ -49,8 +49,6 @@ pub(crate) struct Receiver {
     pub ts_recent: u32,
     /// TS.Recent is not known yet: the next acceptable segment sets it.
     pub ts_unknown: bool,
-    /// We owe the peer an ECE (RFC 3168 §6.1.3).
-    pub ece: bool,
     /// Most room seen: RCV.BUFF of RFC 9293 §3.8.6.2.2.
     rcv_buff: u32,
     fin: Seq,
@@ -77,7 +75,6 @@ impl Receiver {
             last_ack_sent: rcv_nxt,
             ts_recent: 0,
             ts_unknown: false,
-            ece: false,
             rcv_buff,
             fin: rcv_nxt,
             fin_known: false,
@@ -105,7 +102,6 @@ impl Receiver {
             last_ack_sent,
             ts_recent: ts_recent.unwrap_or(0),
             ts_unknown: ts_recent.is_none(),
-            ece: false,
             rcv_buff: window.max(unposted),
             ..Receiver::new(rcv_nxt, 0, unposted, scale)
         }

@@ -1,6 +1,7 @@
 //! Setting an option of a connection.
 
 use crate::command::CommandSink;
+use crate::manner::Manner;
 use crate::options::SocketOption;
 use crate::state::State;
 use crate::tcb::{Context, Tcb};
@@ -14,8 +15,8 @@ impl Tcb {
         }
         match option {
             // MUST-17 (RFC 9293 §3.7.4): Nagle's algorithm can be turned off.
-            SocketOption::NoDelay(on) => self.is.nodelay = on,
-            SocketOption::Cork(on) => self.is.cork = on,
+            SocketOption::NoDelay(on) => self.manner.set(Manner::NODELAY, on),
+            SocketOption::Cork(on) => self.manner.set(Manner::CORK, on),
             SocketOption::QuickAck(on) => {
                 self.ack.set_quick(on);
                 if on && self.timers.is_armed(Timer::DelayedAck) {

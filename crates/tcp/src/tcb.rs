@@ -23,6 +23,8 @@ use crate::challenge::ChallengeLimiter;
 use crate::command::{Command, CommandSink, Synchronized, TransmitContext};
 use crate::config::{Acks, Config};
 use crate::handshake::{Agreed, Open};
+use crate::kind::Handled;
+use crate::manner::Manner;
 use crate::path::Path;
 use crate::rare::Rare;
 use crate::rcv::Receiver;
@@ -53,6 +55,8 @@ pub struct Tcb {
     pub(crate) ack: AckPolicy,
     pub(crate) state: State,
     pub(crate) is: Is,
+    /// How data is sent, as the Streamer is told.
+    pub(crate) manner: Manner,
     pub(crate) snd_wscale: WindowScale,
     /// SND.WND of RFC 9293 §3.3.1, in bytes.
     pub(crate) snd_wnd: u32,
@@ -88,17 +92,11 @@ pub(crate) struct Is {
     pub sack: bool,
     pub scaled: bool,
     pub ecn: bool,
-    /// Both agreed to go without checksums, and nothing has spoken against it since.
-    pub unsummed: bool,
     /// The consumer closed its sending side.
     pub shut: bool,
     pub fin_sent: bool,
     /// Nobody holds the connection any more.
     pub orphan: bool,
-    pub nodelay: bool,
-    pub cork: bool,
-    /// We owe the peer a CWR (RFC 3168 §6.1.2).
-    pub cwr: bool,
     /// The Streamer has to be told whatever the limit says.
     pub untold: bool,
     /// More is to be sent again than one call may command: go on at once.
@@ -120,6 +118,7 @@ impl Tcb {
             ack: AckPolicy::new(),
             state,
             is: Is { untold: true, ..Is::default() },
+            manner: Manner::default(),
             snd_wscale: WindowScale::default(),
             snd_wnd: 0,
             snd_wl1: Seq(0),
@@ -164,7 +163,7 @@ impl Tcb {
 
     /// A segment, or a run of them, arrived. Its parked payload, if any, is
     /// answered by exactly one [`Command::Place`] without `rest`, or [`Command::Drop`],
-    /// now or later. Returns true if the segment took the short way of header prediction.
+    /// now or later. Returns what header prediction counts.
     #[inline]
     pub fn handle_segment(
         &mut self,
@@ -172,10 +171,14 @@ impl Tcb {
         seg: &Segment,
         placement: Placement,
         out: &mut impl CommandSink,
-    ) -> bool {
-        let predicted = self.is_predicted(cx.config.prediction, seg, placement);
+    ) -> Handled {
+        if !self.is_predicted(cx.config.prediction, seg, placement) {
+            let kind = self.kind_of(seg);
+            self.segment_arrives(cx, seg, placement, out);
+            return Handled { kind, predicted: false };
+        }
+        let kind = self.kind_of_predicted(seg);
         match placement {
-            _ if !predicted => self.segment_arrives(cx, seg, placement, out),
             Placement::Placed { rcv_nxt, .. } => self.next_bytes(cx, seg, rcv_nxt, out),
             _ => {
                 self.last_heard = cx.now;
@@ -185,7 +188,7 @@ impl Tcb {
                 self.process_ack(cx, seg, out);
             }
         }
-        predicted
+        Handled { kind, predicted: true }
     }
 
     /// Exactly the next bytes were placed.
@@ -275,8 +278,8 @@ impl Tcb {
         if !sent.retransmit {
             self.ack.on_data_sent();
             // RFC 3168 §6.1.2: CWR on the first new data after the window was cut.
-            self.is.untold |= self.is.cwr;
-            self.is.cwr = false;
+            self.is.untold |= self.manner.has(Manner::CWR);
+            self.manner.set(Manner::CWR, false);
         }
         self.on_ack_left(sent.ack);
         self.tell_transmit(out);
@@ -396,11 +399,7 @@ impl Tcb {
             limit,
             mss: self.eff_snd_mss(),
             max_wnd: self.max_wnd,
-            nodelay: self.is.nodelay,
-            cork: self.is.cork,
-            ece: self.rcv.ece,
-            cwr: self.is.cwr,
-            summed: !self.is.unsummed,
+            manner: self.manner,
             push,
         }));
     }
@@ -420,6 +419,13 @@ impl Tcb {
         self.peer_mss.min(self.path.mss_limit()) - options
     }
 
+    /// Both agreed to go without checksums, and nothing has spoken against it since; while the
+    /// connection opens, we ask for it.
+    #[inline]
+    pub(crate) fn is_unsummed(&self) -> bool {
+        !self.manner.has(Manner::SUMMED)
+    }
+
     /// Takes over what the SYNs agreed on.
     pub(crate) fn agree(&mut self, agreed: &Agreed) {
         self.peer_mss = agreed.peer_mss;
@@ -427,7 +433,7 @@ impl Tcb {
         self.is.sack = agreed.sack;
         self.is.timestamps = agreed.timestamps;
         self.is.ecn = agreed.ecn;
-        self.is.unsummed = agreed.unsummed;
+        self.manner.set(Manner::SUMMED, !agreed.unsummed);
         self.snd_wscale = agreed.snd_wscale.unwrap_or_default();
         if !self.is.scaled {
             self.rcv.scale = WindowScale::default();
@@ -448,7 +454,7 @@ impl Tcb {
             ts_recent: self.is.timestamps.then_some(self.rcv.ts_recent),
             sack: self.is.sack,
             ecn: self.is.ecn,
-            unsummed: self.is.unsummed && !self.is.passive,
+            unsummed: self.is_unsummed() && !self.is.passive,
             snd_wscale: self.is.scaled.then_some(self.snd_wscale),
             peer_mss: self.peer_mss,
             advmss: self.advmss(),

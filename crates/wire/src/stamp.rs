@@ -48,7 +48,7 @@ impl Stamp {
         bytes[..len].copy_from_slice(&room[..len]);
         let field = |at: usize| u32::from(!u16::from_be_bytes([bytes[at], bytes[at + 1]]));
         let (ip_sum, tcp_sum) = (if v6 { 0 } else { field(ip_at + 10) }, field(tcp_at + 16));
-        let summed = emit.payload_sum.is_some() && !template.is_unsummed();
+        let summed = emit.payload_sum.is_some();
         Some(Stamp { bytes, len: len as u8, ip_at: ip_at as u8, tcp_at: tcp_at as u8, v6, summed, ip_sum, tcp_sum })
     }
 

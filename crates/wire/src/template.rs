@@ -140,8 +140,8 @@ impl Template {
     /// `out` is too short for them or the packet longer than IP can say.
     ///
     /// The TCP checksum is complete if the payload's sum is given; if not, the
-    /// field holds the folded pseudo-header sum, for the port to go on from. An
-    /// [unsummed](Template::unsummed) segment has the mark, whatever the payload's sum.
+    /// field holds the folded pseudo-header sum, for the port to go on from, or an
+    /// [unsummed](Template::unsummed) segment's mark.
     #[inline]
     pub fn emit(&self, out: &mut [u8], segment: &Emit<'_>) -> usize {
         let written = match (self.v6, self.link_len) {
@@ -179,7 +179,6 @@ impl Template {
         let flags_and_window = offset_and_flags << 16 | u32::from(segment.window);
         let pseudo = u64::from(self.pseudo_sum) + tcp_len as u64;
         let field = match segment.payload_sum {
-            Some(_) if self.unsummed => MARK,
             // MUST-2 (RFC 9293 §3.1)
             Some(payload) => {
                 let sum = pseudo
@@ -192,6 +191,7 @@ impl Template {
                     + u64::from(payload);
                 !checksum::fold64(sum)
             }
+            None if self.unsummed => MARK,
             None => checksum::fold64(pseudo),
         };
         fixed[0..4].copy_from_slice(&segment.seq.0.to_be_bytes());
@@ -214,8 +214,8 @@ impl Template {
         self
     }
 
-    /// The same, but its segments go without a TCP checksum: the field holds
-    /// [`MARK`], except where the port is to complete a sum.
+    /// The same, but its segments go without a TCP checksum: the field holds [`MARK`] where
+    /// the payload's sum is not given.
     #[must_use]
     pub fn unsummed(mut self) -> Template {
         self.unsummed = true;

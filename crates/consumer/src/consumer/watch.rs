@@ -3,14 +3,23 @@
 //!
 //! The engine decides which connections are watched; the consumer learns of it by the memory that both
 //! have. A point is the entry into this library: time that a program waits for a lock around it counts as
-//! wake-up.
+//! wake-up. Where one message in so many is recorded, this side chooses writes; of what is read, a flag of the
+//! engine says whether there is something to record.
 
 use super::{Conn, Consumer};
-use baton_latency::{Clock, Layer, Side, Slot, Stamps, WatchMemory};
+use baton_latency::{Clock, Layer, Sampler, Side, Slot, Stamps, WatchMemory};
 use std::sync::Arc;
 
-/// No slot.
-const NONE: u16 = u16::MAX;
+/// Where the points of a queue pair go.
+#[derive(Clone, Copy)]
+struct Place {
+    /// Its slot; one that is not there while it has none.
+    slot: u16,
+    /// Every message is recorded.
+    wholly: bool,
+}
+
+const NONE: Place = Place { slot: u16::MAX, wholly: false };
 
 /// The consumer's side of what is watched.
 pub(super) struct Watcher {
@@ -18,8 +27,11 @@ pub(super) struct Watcher {
     clock: Clock,
     /// [`baton_latency::Watch::changes`] when `slots` was made.
     changes: u32,
-    /// The slot of each queue pair.
-    slots: Vec<u16>,
+    places: Vec<Place>,
+    /// Every message is recorded of one at least.
+    any_wholly: bool,
+    /// Chooses the writes that are recorded of the others.
+    sampler: Sampler,
 }
 
 impl Watcher {
@@ -27,19 +39,52 @@ impl Watcher {
     #[cold]
     fn learn(&mut self) {
         self.changes = self.memory.changes();
-        self.slots.clear();
+        let one_in = self.memory.one_in();
+        if self.sampler.one_in() != one_in {
+            self.sampler = Sampler::new(one_in);
+        }
+        self.places.clear();
+        self.any_wholly = false;
         for (at, slot) in self.memory.slots().iter().enumerate() {
             let Some(qp) = slot.queue_pair() else { continue };
             let qp = qp as usize;
-            if self.slots.len() <= qp {
-                self.slots.resize(qp + 1, NONE);
+            if self.places.len() <= qp {
+                self.places.resize(qp + 1, NONE);
             }
-            self.slots[qp] = at as u16;
+            let wholly = one_in == 1 || slot.is_alone();
+            self.places[qp] = Place { slot: at as u16, wholly };
+            self.any_wholly |= wholly;
         }
     }
 
+    fn place(&self, conn: Conn) -> Place {
+        self.places.get(conn.0 as usize).copied().unwrap_or(NONE)
+    }
+
     fn slot(&self, conn: Conn) -> Option<&Slot> {
-        self.memory.slot((*self.slots.get(conn.0 as usize)?).into())
+        self.memory.slot(self.place(conn).slot.into())
+    }
+
+    /// The time, if this write is to be recorded; else 0.
+    fn write_entered(&mut self, conn: Conn) -> u64 {
+        if self.memory.changes() != self.changes {
+            self.learn();
+        }
+        let chosen = self.sampler.chooses();
+        if !(chosen || self.any_wholly) {
+            return 0;
+        }
+        let place = self.place(conn);
+        if place.wholly || (chosen && self.slot(conn).is_some()) { (self.clock)() } else { 0 }
+    }
+
+    /// The time, if there may be a message to record; else 0.
+    fn read_entered(&mut self, conn: Conn) -> u64 {
+        if self.memory.changes() != self.changes {
+            self.learn();
+        }
+        let place = self.place(conn);
+        if place.wholly || self.memory.told.is_raised(place.slot.into()) { (self.clock)() } else { 0 }
     }
 }
 
@@ -48,7 +93,14 @@ impl Consumer {
     /// engine has for this consumer.
     pub fn watch(&mut self, memory: Arc<WatchMemory>, clock: Clock) {
         let changes = memory.changes().wrapping_sub(1);
-        self.watcher = Some(Box::new(Watcher { memory, clock, changes, slots: Vec::new() }));
+        self.watcher = Some(Box::new(Watcher {
+            memory,
+            clock,
+            changes,
+            places: Vec::new(),
+            any_wholly: false,
+            sampler: Sampler::new(1),
+        }));
     }
 
     /// Ends [`Consumer::watch`].
@@ -56,14 +108,22 @@ impl Consumer {
         self.watcher = None;
     }
 
-    /// The time, if the connection is watched; else 0.
+    /// The time, if a write that begins now is to be recorded; else 0.
     #[inline]
-    pub(super) fn call_entered(&mut self, conn: Conn) -> u64 {
-        let Some(watcher) = &mut self.watcher else { return 0 };
-        if watcher.memory.changes() != watcher.changes {
-            watcher.learn();
+    pub(super) fn write_entered(&mut self, conn: Conn) -> u64 {
+        match &mut self.watcher {
+            None => 0,
+            Some(watcher) => watcher.write_entered(conn),
         }
-        if watcher.slot(conn).is_some() { (watcher.clock)() } else { 0 }
+    }
+
+    /// The time, if a call that takes bytes begins now and may end a message that is recorded; else 0.
+    #[inline]
+    pub(super) fn read_entered(&mut self, conn: Conn) -> u64 {
+        match &mut self.watcher {
+            None => 0,
+            Some(watcher) => watcher.read_entered(conn),
+        }
     }
 
     /// The bytes of a write are in the send queue, and the engine has not been told.
@@ -72,25 +132,45 @@ impl Consumer {
         let (Some(watcher), Some(stream)) = (&self.watcher, self.stream(conn)) else { return };
         let Some(slot) = watcher.slot(conn) else { return };
         let stamps = Stamps { end: stream.written_total(), first: entered, last: (watcher.clock)() };
+        let place = watcher.place(conn);
         if !slot.sent.put(&stamps) {
             watcher.memory.miss(Side::Consumer);
+        } else if !place.wholly {
+            watcher.memory.sent.raise(place.slot.into());
         }
     }
 
-    /// The call that took bytes is about to return: it ends every message that was read to its last byte.
+    /// The call that took `count` bytes is about to return: it ends every message that was read to its last
+    /// byte.
     #[cold]
-    pub(super) fn note_read(&self, conn: Conn, entered: u64) {
+    pub(super) fn note_read(&self, conn: Conn, entered: u64, count: usize) {
         let (Some(watcher), Some(stream)) = (&self.watcher, self.stream(conn)) else { return };
         let Some(slot) = watcher.slot(conn) else { return };
         let read = stream.received_total() - stream.readable() as u64;
+        let before = read - count as u64;
+        let place = watcher.place(conn);
         let now = (watcher.clock)();
         while let Some(message) = slot.told.peek().filter(|message| message.end <= read) {
             slot.told.pass();
+            if message.end <= before && !place.wholly {
+                // A call took it that had begun before the flag was raised.
+                watcher.memory.miss(Side::Consumer);
+                continue;
+            }
             let runs = entered.max(message.last);
-            let record = |layer, ns| watcher.memory.record(slot, layer, ns);
+            let record = |layer, ns| match place.wholly {
+                true => watcher.memory.record(slot, layer, ns),
+                false => watcher.memory.record_together(layer, ns),
+            };
             record(Layer::WakeUp, runs - message.last);
             record(Layer::Read, now.saturating_sub(runs));
             record(Layer::Receive, now.saturating_sub(message.first));
+        }
+        if !place.wholly && slot.told.peek().is_none() {
+            watcher.memory.told.lower(place.slot.into());
+            if slot.told.peek().is_some() {
+                watcher.memory.told.raise(place.slot.into());
+            }
         }
     }
 }

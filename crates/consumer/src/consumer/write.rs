@@ -20,7 +20,7 @@ impl Consumer {
     /// Those of [`Consumer::write`].
     #[inline]
     pub fn write_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        let entered = self.call_entered(conn);
+        let entered = self.write_entered(conn);
         if entered == 0 {
             return self.with(conn, |stream, region, pool| stream.write(region, conn.0, data, pool));
         }
@@ -43,7 +43,7 @@ impl Consumer {
     /// # Errors
     /// Those of [`Consumer::write`].
     pub fn write_more_from(&mut self, conn: Conn, data: impl Source) -> io::Result<usize> {
-        let entered = self.call_entered(conn);
+        let entered = self.write_entered(conn);
         self.queue_marked(conn, data, entered)
     }
 

@@ -255,7 +255,7 @@ impl Region {
 
     /// As [`Region::copy_in_sum`] in two passes. The consumer may write to the copy meanwhile, so
     /// the sum is that of `src`.
-    #[inline(never)]
+    #[cold]
     pub(super) fn copy_in_then_sum(&self, to: Extent, src: &[u8]) -> u32 {
         assert!(src.len() <= to.len() as usize);
         // SAFETY: as in `copy_in`.
@@ -264,7 +264,7 @@ impl Region {
     }
 
     /// As [`Region::copy_out_sum`] in two passes; the sum is that of `dst`.
-    #[inline(never)]
+    #[cold]
     pub(super) fn copy_out_then_sum(&self, from: Extent, dst: &mut [u8]) -> u32 {
         self.copy_out(from, dst);
         sum(dst)

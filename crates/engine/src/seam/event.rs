@@ -61,8 +61,8 @@ pub enum Event {
     Mark {
         /// Number of the consumer's region.
         consumer: u16,
-        /// The connection's slot in the memory of what is watched.
-        slot: u16,
+        /// The connection's slot in the memory of what is watched; `None` if only some of its messages are recorded.
+        slot: Option<u16>,
         /// When the run's payload was in place, in nanoseconds of the driver's clock.
         placed: u64,
     },

@@ -150,7 +150,8 @@ pub(super) struct Aggregator {
     spared: u32,
     predicts: bool,
     link: Link,
-    burst: Burst,
+    /// The memory of bursts, while none is at hand: a burst moves as a pointer.
+    burst: Option<Box<Burst>>,
 }
 
 impl Aggregator {
@@ -171,13 +172,13 @@ impl Aggregator {
             // The prediction is made for Ethernet.
             predicts: predicts && link == Link::Ethernet,
             link,
-            burst: Burst { ends: vec![(END, END); slots as usize], ..Burst::default() },
+            burst: Some(Box::new(Burst { ends: vec![(END, END); slots as usize], ..Burst::default() })),
         }
     }
 
     /// The runs of these frames. The caller gives them [back](Aggregator::done) when it is done.
-    pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Burst {
-        let mut burst = std::mem::take(&mut self.burst);
+    pub fn take(&mut self, frames: &[RxFrame<'_>]) -> Box<Burst> {
+        let mut burst = self.burst.take().unwrap_or_default();
         // A single frame has no run to join, so it skips the search.
         if frames.len() > 1
             && self.is_worth_a_search()
@@ -210,9 +211,9 @@ impl Aggregator {
     }
 
     /// Forgets a burst.
-    pub fn done(&mut self, mut burst: Burst) {
+    pub fn done(&mut self, mut burst: Box<Burst>) {
         burst.clear();
-        self.burst = burst;
+        self.burst = Some(burst);
     }
 
     #[inline]

@@ -63,6 +63,8 @@ impl Cursor {
 
 /// Bits of [`Flow::bits`].
 pub mod bits {
+    use baton_tcp::manner::Manner;
+
     /// The consumer let go of the connection: its queue pair goes back with it.
     pub const ABANDONED: u32 = 1 << 0;
     /// Sequence numbers are synchronised: the fast path is open.
@@ -107,12 +109,33 @@ pub mod bits {
     pub const PUSH: u32 = 1 << 19;
     /// The driver was told that urgent data is left to another stack.
     pub const URGENT_TOLD: u32 = 1 << 20;
-    /// The points of its messages are recorded.
+    /// The points of its messages are recorded, or of some of them.
     pub const WATCHED: u32 = 1 << 21;
     /// Segments without a checksum are accepted: we granted it, or were granted it.
     pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
     /// Segments are sent without a checksum.
     pub const SENDS_UNSUMMED: u32 = 1 << 23;
+    /// Of those watched: the points of every message are recorded.
+    pub const WATCHED_WHOLLY: u32 = 1 << 24;
+    /// A message is, or may be, on its way out whose points are recorded.
+    pub const MARKED_OUT: u32 = 1 << 25;
+    /// A message is on its way in whose points are recorded.
+    pub const MARKED_IN: u32 = 1 << 26;
+
+    /// Those that the TCE's [`Manner`] names.
+    pub(in super::super) const MANNER: u32 = NODELAY | CORK | ECE | CWR;
+
+    const _: () = {
+        let first = NODELAY.trailing_zeros();
+        assert!((Manner::NODELAY.bits() as u32) << first == NODELAY && (Manner::CORK.bits() as u32) << first == CORK);
+        assert!((Manner::ECE.bits() as u32) << first == ECE && (Manner::CWR.bits() as u32) << first == CWR);
+    };
+
+    /// The bits of what is in `manner`, of [`MANNER`].
+    #[inline]
+    pub(in super::super) fn of_manner(manner: Manner) -> u32 {
+        u32::from(manner.bits()) << NODELAY.trailing_zeros() & MANNER
+    }
 }
 
 /// Receive half: first cache line validates and places, the second names.

@@ -60,7 +60,7 @@ impl TemplateCache {
         self.get(conn).map(|kept| &kept.template)
     }
 
-    /// Forgets a connection whose index is about to name another one.
+    /// Forgets a connection: its index is about to name another one, or its headers change.
     pub(super) fn forget(&mut self, conn: ConnId) {
         self.entries[conn.0 as usize % KEPT] = None;
     }
@@ -73,14 +73,11 @@ impl Streamer {
     pub(super) fn ready_template(&mut self, conn: ConnId) -> bool {
         let flow = &self.flows[conn.0];
         let Some(link) = self.endpoint.link_header(HopId(flow.tx.hop)) else { return false };
-        let unsummed = flow.has(bits::SENDS_UNSUMMED);
-        let fits =
-            |kept: &Kept| kept.link[..usize::from(kept.link_len)] == *link && kept.template.is_unsummed() == unsummed;
-        if self.templates.get(conn).is_some_and(fits) {
+        if self.templates.get(conn).is_some_and(|kept| kept.link[..usize::from(kept.link_len)] == *link) {
             return true;
         }
         let Ok(template) = template_of(&self.route(link, &flow.rx.tuple, flow.ip), flow.ip) else { return false };
-        let template = if unsummed { template.unsummed() } else { template };
+        let template = if flow.has(bits::SENDS_UNSUMMED) { template.unsummed() } else { template };
         let mut kept = Kept { conn, link: [0; LINK], link_len: link.len() as u8, template };
         kept.link[..link.len()].copy_from_slice(link);
         self.templates.entries[conn.0 as usize % KEPT] = Some(kept);

@@ -12,13 +12,16 @@
 //! The driver gives the clock. While it gives none, there are no marks, and a burst, a run and a frame
 //! cost a comparison each. A run is one message, however many segments it has. A message that waits
 //! behind others of its burst or turn waits in no layer.
+//!
+//! Where one message in so many is recorded, the engine chooses bursts to stamp, and the consumer writes.
+//! The others cost a connection nothing but a test of its bits.
 
 mod receive;
 mod transmit;
 
-use super::context::bits;
+use super::context::{Flow, bits};
 use super::{ConnId, ConsumerId, Streamer};
-use baton_latency::{Clock, SLOTS, Slot, WatchMemory};
+use baton_latency::{Clock, Layer, SLOTS, Sampler, Slot, WatchMemory};
 use baton_wire::addr::Tuple;
 use receive::Incoming;
 pub(super) use receive::mark_told;
@@ -56,6 +59,12 @@ struct Watching {
     memory: Arc<WatchMemory>,
     /// `None`: only those that are named.
     chosen: Option<Chosen>,
+    /// Chooses the bursts of which messages are recorded; `None` if all are.
+    sampler: Option<Sampler>,
+    /// The burst at hand is one of them.
+    samples: bool,
+    /// The connection of each slot; [`ConnId::NONE`] if none has it.
+    conns: Vec<ConnId>,
     /// Slots without a connection, the longest free first.
     free: VecDeque<u16>,
 }
@@ -80,6 +89,8 @@ pub(super) struct Marks {
     consumers: Vec<Option<Watching>>,
     /// Watched connections, by [`ConnId`].
     watched: Vec<Option<Box<Watched>>>,
+    /// Watched connections of which every message is recorded.
+    wholly: usize,
     /// Connections with messages that wait for the port's flush.
     to_flush: Vec<ConnId>,
     run: receive::RunMarks,
@@ -88,6 +99,14 @@ pub(super) struct Marks {
 impl Target {
     fn slot(&self) -> Option<&Slot> {
         self.memory.slot(usize::from(self.slot))
+    }
+
+    /// Records a time of a connection of which every message is recorded, or only some are.
+    fn record(&self, wholly: bool, layer: Layer, ns: u64) {
+        match self.slot().filter(|_| wholly) {
+            Some(slot) => self.memory.record(slot, layer, ns),
+            None => self.memory.record_together(layer, ns),
+        }
     }
 }
 
@@ -98,6 +117,17 @@ impl Marks {
 
     fn watching(&mut self, id: u16) -> Option<&mut Watching> {
         self.consumers.get_mut(usize::from(id))?.as_mut()
+    }
+
+    /// Whether every message of a watched connection is recorded.
+    fn set_wholly(&mut self, flow: &mut Flow, wholly: bool) {
+        self.wholly -= usize::from(flow.has(bits::WATCHED_WHOLLY));
+        self.wholly += usize::from(wholly);
+        if wholly {
+            flow.bits |= bits::WATCHED_WHOLLY | bits::MARKED_OUT;
+        } else {
+            flow.bits &= !bits::WATCHED_WHOLLY;
+        }
     }
 }
 
@@ -111,6 +141,7 @@ impl Streamer {
                 clock,
                 consumers: Vec::new(),
                 watched: Vec::new(),
+                wholly: 0,
                 to_flush: Vec::new(),
                 run: receive::RunMarks::default(),
             })
@@ -120,7 +151,14 @@ impl Streamer {
         if marks.consumers.len() <= at {
             marks.consumers.resize_with(at + 1, || None);
         }
-        marks.consumers[at] = Some(Watching { memory, chosen: None, free: (0..SLOTS as u16).collect() });
+        marks.consumers[at] = Some(Watching {
+            memory,
+            chosen: None,
+            sampler: None,
+            samples: false,
+            conns: vec![ConnId::NONE; SLOTS],
+            free: (0..SLOTS as u16).collect(),
+        });
     }
 
     /// Ends [`Streamer::watch`]. Without any watched consumer nothing is stamped.
@@ -158,7 +196,17 @@ impl Streamer {
     /// # Errors
     /// [`WatchError::NoMemory`]; [`WatchError::Full`] if some of those that are open are not watched.
     pub fn watch_all(&mut self, id: ConsumerId) -> Result<(), WatchError> {
-        self.choose(id, Chosen { selects: Box::new(|_| true), alone: false })
+        self.watch_some(id, 1)
+    }
+
+    /// As [`Streamer::watch_all`], but records one message in `one_in` only, on average, which stands for as
+    /// many: what hundreds of busy connections can afford. Connections that are watched one by one have every
+    /// message recorded.
+    ///
+    /// # Errors
+    /// Those of [`Streamer::watch_all`].
+    pub fn watch_some(&mut self, id: ConsumerId, one_in: u32) -> Result<(), WatchError> {
+        self.choose(id, Chosen { selects: Box::new(|_| true), alone: false }, one_in)
     }
 
     /// Watches the connections of a consumer whose tuple `selects`, each with spans of its own, and those that
@@ -172,12 +220,14 @@ impl Streamer {
         id: ConsumerId,
         selects: impl Fn(&Tuple) -> bool + Send + Sync + 'static,
     ) -> Result<(), WatchError> {
-        self.choose(id, Chosen { selects: Box::new(selects), alone: true })
+        self.choose(id, Chosen { selects: Box::new(selects), alone: true }, 1)
     }
 
-    fn choose(&mut self, id: ConsumerId, chosen: Chosen) -> Result<(), WatchError> {
+    fn choose(&mut self, id: ConsumerId, chosen: Chosen, one_in: u32) -> Result<(), WatchError> {
         let watching = self.marks.as_mut().and_then(|marks| marks.watching(id.0)).ok_or(WatchError::NoMemory)?;
         watching.chosen = Some(chosen);
+        watching.memory.set_one_in(one_in);
+        watching.sampler = (one_in > 1).then(|| Sampler::new(one_in));
         let mut all = Ok(());
         for qp in 0..self.queue_pairs(id) {
             let Some(conn) = self.connection(id, qp).filter(|conn| self.flows[conn.0].has(bits::ATTACHED)) else {
@@ -219,12 +269,20 @@ impl Streamer {
         let flow = &mut self.flows[conn.0];
         let marks = self.marks.as_mut().ok_or(WatchError::NoMemory)?;
         if flow.has(bits::WATCHED) {
-            let slot = marks.watched(conn).and_then(|watched| watched.outgoing.target().slot());
-            slot.filter(|_| alone).into_iter().for_each(Slot::single_out);
+            let Some(target) = marks.watched(conn).map(|watched| watched.outgoing.target().clone()) else {
+                return Ok(());
+            };
+            if alone {
+                target.memory.single_out(usize::from(target.slot));
+            }
+            let is_alone = target.slot().is_some_and(Slot::is_alone);
+            let wholly = is_alone || marks.watching(flow.consumer).is_none_or(|watching| watching.sampler.is_none());
+            marks.set_wholly(flow, wholly);
             return Ok(());
         }
         let (clock, id) = (marks.clock, flow.consumer);
         let watching = marks.watching(id).ok_or(WatchError::NoMemory)?;
+        let wholly = alone || watching.sampler.is_none();
         let Some(slot) = watching.free.pop_front() else {
             watching.memory.leave_out();
             return Err(WatchError::Full);
@@ -234,6 +292,7 @@ impl Streamer {
         let end = |address: baton_wire::addr::Addr, port| std::net::SocketAddr::new(address.ip(), port);
         let ends = (end(tuple.local, tuple.local_port), end(tuple.remote, tuple.remote_port));
         target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1, alone);
+        watching.conns[usize::from(slot)] = conn;
         let watched =
             Watched { consumer: id, incoming: Incoming::new(target.clone()), outgoing: Outgoing::new(target) };
         let at = conn.0 as usize;
@@ -242,18 +301,21 @@ impl Streamer {
         }
         marks.watched[at] = Some(Box::new(watched));
         flow.bits |= bits::WATCHED;
+        marks.set_wholly(flow, wholly);
         Ok(())
     }
 
     /// A connection ends or leaves: if it was watched, its slot is free for another.
     pub(super) fn forget_marks(&mut self, conn: ConnId) {
         let Some(flow) = self.flows.get_mut(conn.0).filter(|flow| flow.has(bits::WATCHED)) else { return };
-        flow.bits &= !bits::WATCHED;
         let Some(marks) = &mut self.marks else { return };
+        marks.set_wholly(flow, false);
+        flow.bits &= !(bits::WATCHED | bits::MARKED_OUT | bits::MARKED_IN);
         let Some(watched) = marks.watched.get_mut(conn.0 as usize).and_then(Option::take) else { return };
         let slot = watched.outgoing.target().slot;
         if let Some(watching) = marks.watching(watched.consumer) {
             watching.memory.take_back(usize::from(slot));
+            watching.conns[usize::from(slot)] = ConnId::NONE;
             watching.free.push_back(slot);
         }
     }

@@ -233,7 +233,7 @@ impl Streamer {
         work += self.serve_active(now, port);
         work += self.send_outbox(port);
         port.flush()?;
-        if self.marks.is_some() {
+        if self.marks.as_ref().is_some_and(|marks| marks.awaits_flush()) {
             self.mark_flushed();
         }
         Ok(work)

@@ -15,6 +15,7 @@ use crate::seam::event::{Event, Wish};
 use crate::seam::kinds::Queues;
 use crate::seam::order::{Open, Order};
 use baton_tcp::command::{Command, Synchronized, TransmitContext};
+use baton_tcp::manner::Manner;
 use baton_tcp::segment::{ParkId, Transmitted};
 use baton_tcp::time::Instant;
 use baton_wire::seq::Seq;
@@ -223,8 +224,10 @@ impl Streamer {
             flow.bits |= bits::ECN;
         }
         if sync.unsummed {
-            flow.bits |= bits::ACCEPTS_UNSUMMED | bits::SENDS_UNSUMMED;
+            flow.bits |= bits::ACCEPTS_UNSUMMED;
+            self.send_unsummed(conn, true);
         }
+        let flow = &mut self.flows[conn.0];
         if sync.fin_sent {
             flow.bits |= bits::FIN_WANTED | bits::FIN_SENT;
             if sync.snd_una == sync.snd_nxt {
@@ -258,18 +261,13 @@ impl Streamer {
         flow.tx.limit = context.limit;
         let resized = std::mem::replace(&mut flow.tx.mss, context.mss) != context.mss;
         flow.tx.max_wnd = context.max_wnd;
-        let set = |flow: &mut Flow, bit: u32, on: bool| flow.bits = flow.bits & !bit | if on { bit } else { 0 };
-        set(flow, bits::NODELAY, context.nodelay);
-        set(flow, bits::CORK, context.cork);
-        set(flow, bits::ECE, context.ece);
-        set(flow, bits::CWR, context.cwr);
-        if context.summed {
-            flow.bits &= !bits::SENDS_UNSUMMED;
-        }
+        flow.bits = flow.bits & !(bits::MANNER | bits::BLOCKED_TOLD) | bits::of_manner(context.manner);
         if context.push && flow.queued() > 0 {
             flow.bits |= bits::PUSH;
         }
-        flow.bits &= !bits::BLOCKED_TOLD;
+        if flow.has(bits::SENDS_UNSUMMED) && context.manner.has(Manner::SUMMED) {
+            self.send_unsummed(conn, false);
+        }
         if acked > 0 {
             self.publish_acknowledged(conn);
         }

@@ -131,12 +131,15 @@ impl Streamer {
 
     /// Writes one completion for each connection and burst: how far its stream reaches now.
     pub(super) fn publish_received(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
         let mut touched = std::mem::take(&mut self.touched);
         for conn in touched.drain(..) {
             let flow = &mut self.flows[conn.0];
             flow.bits &= !bits::TOUCHED;
-            if flow.has(bits::WATCHED) {
-                mark_told(&mut self.marks, conn, flow.rx.rcv_pos);
+            if flow.has(bits::MARKED_IN) {
+                mark_told(&mut self.marks, conn, flow);
             }
             if flow.has(bits::ATTACHED)
                 && let Some(Some(slot)) = self.consumers.get_mut(usize::from(flow.consumer))

@@ -31,6 +31,15 @@ const PREFETCH_FROM: u32 = 512;
 /// Payload of the longest frame, in bytes.
 const LONGEST: u32 = 65_535;
 
+/// Facts that hold for all runs of a burst.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The hash of each one's connection was computed.
+    ahead: bool,
+    /// The points of watched connections' messages are recorded.
+    marked: bool,
+}
+
 impl Streamer {
     /// Acts on a burst of frames.
     pub(super) fn handle_burst(&mut self, now: Instant, frames: &[RxFrame<'_>]) {
@@ -38,15 +47,16 @@ impl Streamer {
         self.counters.rx_bytes += frames.iter().map(|frame| frame.data.len() as u64).sum::<u64>();
         let taken = self.stamp();
         let mut burst = self.aggregator.take(frames);
-        if let Some(marks) = &mut self.marks {
-            marks.parsed(taken);
+        let marked = taken > 0;
+        if marked {
+            self.mark_parsed(taken);
         }
         let ahead = self.table.len() >= PREFETCH_FROM;
         if ahead {
             self.look_ahead(&mut burst);
         }
         for unit in &burst.units {
-            self.handle_unit(now, frames, &burst, unit, ahead);
+            self.handle_unit(now, frames, &burst, unit, Known { ahead, marked });
         }
         self.flush_run();
         self.aggregator.done(burst);
@@ -74,22 +84,22 @@ impl Streamer {
         burst.units = units;
     }
 
-    /// Handles a run, or a single frame. `ahead`: its connection's hash is known.
+    /// Handles a run, or a single frame.
     #[inline]
-    fn handle_unit(&mut self, now: Instant, frames: &[RxFrame<'_>], burst: &Burst, unit: &Unit, ahead: bool) {
+    fn handle_unit(&mut self, now: Instant, frames: &[RxFrame<'_>], burst: &Burst, unit: &Unit, known: Known) {
         let frame = &frames[usize::from(unit.first)];
         let mut room = None;
         let packet = match burst.headers(unit.first, &mut room) {
             Ok(packet) => packet,
             Err(reject) => return self.handle_other(now, frame.data, reject),
         };
-        let conn = if ahead {
+        let conn = if known.ahead {
             let tuple = tuple_of(packet);
             self.table.lookup(unit.hash, |index| self.flows[index].rx.tuple == tuple).map(ConnId)
         } else {
             self.conn_of(packet)
         };
-        if self.marks.is_some() {
+        if known.marked {
             self.mark_found(conn, frame.meta.arrived);
         }
         self.handle_packet(now, frame, packet, conn);
@@ -106,7 +116,7 @@ impl Streamer {
         if frame.meta.gso_size == 0 {
             self.flush_run();
         }
-        if self.marks.is_some() {
+        if known.marked {
             self.mark_placed(conn, packet);
         }
     }
@@ -155,17 +165,20 @@ impl Streamer {
             }
             return;
         }
-        if !is_fast(&self.flows[conn.0], packet) {
+        let flow = &self.flows[conn.0];
+        if !is_fast(flow, packet) {
             self.park_segment(conn, frame, packet, lengths);
             return;
         }
+        let may_be_unsummed = flow.has(bits::ACCEPTS_UNSUMMED);
         // The sum of everything but the payload; `None` if it is not needed.
-        let trusted = self.flows[conn.0].trusts(frame, packet);
-        let header_sum = (!trusted).then(|| packet.header_sum(frame.data));
+        let header_sum = (!flow.trusts(frame, packet)).then(|| packet.header_sum(frame.data));
         match self.place(conn, packet.seq, packet.payload(frame.data), header_sum, FAST_RANGES) {
             Placing::Done(new_bytes) => {
                 self.counters.rx_fast += 1;
-                self.heard(conn, frame, packet);
+                if may_be_unsummed {
+                    self.heard(conn, frame, packet);
+                }
                 let flow = &mut self.flows[conn.0];
                 if let Some(timestamps) = packet.timestamps.filter(|_| flow.has(bits::TIMESTAMPS)) {
                     flow.on_timestamp(packet.seq, timestamps.val);

@@ -57,6 +57,13 @@ impl Sender<'_> {
     /// whose neighbour is not known counts as sent: as lost on the way.
     #[inline]
     pub(super) fn send<P: FrameIo>(&mut self, port: &mut P, cut: &Cut) -> bool {
+        if self.marks.is_some() { self.send_as::<true, P>(port, cut) } else { self.send_as::<false, P>(port, cut) }
+    }
+
+    /// As [`Sender::send`]. With `MARKED` it says when which part was done, so that frames of which nobody
+    /// asks do not ask at each.
+    #[inline]
+    fn send_as<const MARKED: bool, P: FrameIo>(&mut self, port: &mut P, cut: &Cut) -> bool {
         let Some(template) = self.template else {
             self.counters.tx_no_neighbour += 1;
             return true;
@@ -67,17 +74,17 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.begin();
         }
         // A single segment is copied for less than what a second piece costs.
         let sent = if self.capabilities.tx_gather && cut.len > u32::from(self.flow.tx.mss) {
             self.gather(port, template, cut, pos)
         } else {
-            self.copy(port, template, cut, pos)
+            self.copy::<MARKED, P>(port, template, cut, pos)
         };
         let Some(header_len) = sent else { return false };
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.handed(pos, pos + u64::from(cut.len));
         }
         let mss = u32::from(self.flow.tx.mss);
@@ -91,7 +98,7 @@ impl Sender<'_> {
     /// one by one.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         let template = self.template.filter(|_| !self.capabilities.tx_gather)?;
-        let sum = (!self.capabilities.tx_checksum).then_some(0);
+        let sum = self.is_summed().then_some(0);
         let cut =
             Cut { seq: self.flow.tx.snd_nxt, len: u32::from(self.flow.tx.mss), flags: Flags::ACK, ecn: self.ecn() };
         Stamp::new(template, &self.emit(&cut, sum, 0)).filter(|stamp| stamp.len() + cut.len as usize >= stamp::SPAN)
@@ -100,6 +107,15 @@ impl Sender<'_> {
     /// Sends one full segment like those before it; false if the port is full.
     #[inline]
     pub(super) fn send_stamped<P: FrameIo>(&mut self, port: &mut P, stamp: &Stamp, push: bool) -> bool {
+        if self.marks.is_some() {
+            self.send_stamped_as::<true, P>(port, stamp, push)
+        } else {
+            self.send_stamped_as::<false, P>(port, stamp, push)
+        }
+    }
+
+    #[inline]
+    fn send_stamped_as<const MARKED: bool, P: FrameIo>(&mut self, port: &mut P, stamp: &Stamp, push: bool) -> bool {
         let seq = self.flow.tx.snd_nxt;
         let len = usize::from(self.flow.tx.mss);
         let pos = self.flow.snd_pos(seq);
@@ -108,18 +124,18 @@ impl Sender<'_> {
             self.counters.hostile_consumer += 1;
             return true;
         }
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.begin();
         }
         let total = stamp.len() + len;
         let Some(frame) = port.slot(total) else { return false };
         let Some(head) = frame.first_chunk_mut() else { return false };
         stamp.lay(head);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copying();
         }
         let sum = self.copy_payload(pos, &mut frame[stamp.len()..total]).unwrap_or(0);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copied();
         }
         *self.ip_id = self.ip_id.wrapping_add(1);
@@ -133,17 +149,23 @@ impl Sender<'_> {
             ipv6: stamp.is_v6(),
             follows: seq != self.flow.tx.snd_una,
         };
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.built();
         }
         port.commit(total, meta);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.handed(pos, pos + len as u64);
         }
         self.counters.tx_frames += 1;
         self.counters.tx_bytes += total as u64;
         self.counters.tx_segments += 1;
         true
+    }
+
+    /// True if the engine sums what it sends: the port does not, and the ends have not agreed to go without.
+    #[inline]
+    fn is_summed(&self) -> bool {
+        !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED))
     }
 
     /// The ECN field of data sent for the first time.
@@ -176,21 +198,27 @@ impl Sender<'_> {
     /// Headers and payload into the port's own frame. Length of the headers, or
     /// `None` if the port is full.
     #[inline]
-    fn copy<P: FrameIo>(&mut self, port: &mut P, template: &Template, cut: &Cut, pos: u64) -> Option<usize> {
+    fn copy<const MARKED: bool, P: FrameIo>(
+        &mut self,
+        port: &mut P,
+        template: &Template,
+        cut: &Cut,
+        pos: u64,
+    ) -> Option<usize> {
         let options = if self.flow.has(bits::TIMESTAMPS) { 12 } else { 0 };
         let header_len = template.tcp_offset() + 20 + options;
         let len = cut.len as usize;
         let slot = port.slot(header_len + len)?;
         let (header, payload) = slot.split_at_mut(header_len);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copying();
         }
         let sum = self.copy_payload(pos, &mut payload[..len]);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.copied();
         }
         let meta = self.write_header(template, cut, sum, header);
-        if let Some(marks) = &mut self.marks {
+        if MARKED && let Some(marks) = &mut self.marks {
             marks.built();
         }
         port.commit(header_len + len, meta);
@@ -200,7 +228,7 @@ impl Sender<'_> {
     /// Copies payload into the frame; its sum, unless the port fills it in or there is to be none.
     #[inline]
     fn copy_payload(&self, pos: u64, frame: &mut [u8]) -> Option<u32> {
-        let with_sum = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
+        let with_sum = self.is_summed();
         let mut cursor = self.cursor(pos);
         let at = pos.wrapping_sub(cursor.start);
         if at + frame.len() as u64 <= u64::from(cursor.extent.len()) {
@@ -252,8 +280,7 @@ impl Sender<'_> {
             done += piece.len();
         }
         let mut header = [0; MAX_HEADERS];
-        let summed = !(self.capabilities.tx_checksum || self.flow.has(bits::SENDS_UNSUMMED));
-        let sum = summed.then(|| self.sum_parts(pos, cut.len));
+        let sum = self.is_summed().then(|| self.sum_parts(pos, cut.len));
         let meta = self.write_header(template, cut, sum, &mut header);
         let header_len = usize::from(meta.header_len);
         if let Some(marks) = &mut self.marks {
@@ -281,12 +308,10 @@ impl Sender<'_> {
 
     #[inline]
     fn write_header(&mut self, template: &Template, cut: &Cut, sum: Option<u32>, header: &mut [u8]) -> TxMeta {
-        // A template without checksums takes any sum for one that it need not write.
-        let sum = if template.is_unsummed() { Some(0) } else { sum };
         *self.ip_id = self.ip_id.wrapping_add(1);
         let len = template.emit(header, &self.emit(cut, sum, *self.ip_id));
         TxMeta {
-            checksum_start: if sum.is_none() { template.tcp_offset() as u16 } else { 0 },
+            checksum_start: if sum.is_none() && !template.is_unsummed() { template.tcp_offset() as u16 } else { 0 },
             gso_size: if cut.len > u32::from(self.flow.tx.mss) { self.flow.tx.mss } else { 0 },
             header_len: len as u16,
             ipv6: template.is_v6(),
@@ -330,7 +355,7 @@ pub(super) fn send_ack<P: FrameIo>(
     let room = template.tcp_offset() + 20 + (options + sack_len).min(40);
     let slot = port.slot(room)?;
     *ip_id = ip_id.wrapping_add(1);
-    let complete = !capabilities.tx_checksum;
+    let left_to_port = capabilities.tx_checksum;
     let len = template.emit(
         slot,
         &Emit {
@@ -342,12 +367,12 @@ pub(super) fn send_ack<P: FrameIo>(
             ts: flow.timestamps(now),
             sack,
             payload_len: 0,
-            payload_sum: complete.then_some(0),
+            payload_sum: (!left_to_port && !template.is_unsummed()).then_some(0),
             ip_id: *ip_id,
             ecn: 0,
         },
     );
-    let checksum_start = if complete { 0 } else { template.tcp_offset() as u16 };
+    let checksum_start = if left_to_port { template.tcp_offset() as u16 } else { 0 };
     let ipv6 = template.is_v6();
     port.commit(len, TxMeta { checksum_start, header_len: len as u16, ipv6, ..TxMeta::default() });
     Some(len)

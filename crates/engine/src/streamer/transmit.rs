@@ -34,6 +34,12 @@ enum Turn {
 impl Streamer {
     /// Gives each connection that may send one turn, in round robin.
     pub(super) fn serve_active<P: FrameIo>(&mut self, now: Instant, port: &mut P) -> usize {
+        if self.active.is_empty() {
+            return 0;
+        }
+        if self.marks.as_ref().is_some_and(|marks| marks.has_writes()) {
+            self.mark_writes();
+        }
         let mut served = 0;
         for _ in 0..self.active.len() {
             if self.event_room() < 2 {
@@ -70,7 +76,7 @@ impl Streamer {
         let flow = &mut flows[conn.0];
         let region = &consumers.get(usize::from(flow.consumer))?.as_ref()?.region;
         let template = if ready { templates.template(conn) } else { None };
-        let marks = if flow.has(bits::WATCHED) { marks.as_mut().and_then(|marks| marks.turn(conn)) } else { None };
+        let marks = if flow.has(bits::MARKED_OUT) { marks.as_mut().and_then(|marks| marks.turn(conn)) } else { None };
         Some(Sender { now, flow, region, template, capabilities, counters, ip_id, marks })
     }
 

@@ -27,14 +27,6 @@ impl Flow {
     pub(super) fn trusts(&self, frame: &RxFrame<'_>, packet: &Packet) -> bool {
         frame.meta.checksum_verified || (self.has(bits::ACCEPTS_UNSUMMED) && has_mark(frame, packet))
     }
-
-    fn follow_peer(&mut self, marked: bool) {
-        if !marked {
-            self.bits &= !bits::SENDS_UNSUMMED;
-        } else if !self.has(bits::SYNCHRONIZED) {
-            self.bits |= bits::SENDS_UNSUMMED;
-        }
-    }
 }
 
 impl Streamer {
@@ -53,13 +45,25 @@ impl Streamer {
     }
 
     /// Learns from an accepted segment of a connection which kind its peer sends.
-    #[inline]
+    #[inline(never)]
     pub(super) fn heard(&mut self, conn: ConnId, frame: &RxFrame<'_>, packet: &Packet) {
-        let flow = &mut self.flows[conn.0];
+        let flow = &self.flows[conn.0];
         if flow.has(bits::ACCEPTS_UNSUMMED) && !packet.flags.contains(Flags::SYN) {
             let marked = !frame.meta.checksum_verified && has_mark(frame, packet);
-            flow.follow_peer(marked);
             self.counters.rx_unsummed += u64::from(marked);
+            if !marked || !flow.has(bits::SYNCHRONIZED) {
+                self.send_unsummed(conn, marked);
+            }
+        }
+    }
+
+    /// Sends a connection's segments without checksums from now on, or with them.
+    #[cold]
+    pub(super) fn send_unsummed(&mut self, conn: ConnId, unsummed: bool) {
+        let flow = &mut self.flows[conn.0];
+        if flow.has(bits::SENDS_UNSUMMED) != unsummed {
+            flow.bits ^= bits::SENDS_UNSUMMED;
+            self.templates.forget(conn);
         }
     }
 

@@ -24,13 +24,14 @@ impl Tce {
 
     /// All is decided about a run whose payload was in place at `placed`.
     #[cold]
-    pub(super) fn mark_decided(&mut self, consumer: u16, slot: u16, placed: u64) {
+    pub(super) fn mark_decided(&mut self, consumer: u16, slot: Option<u16>, placed: u64) {
         let Some(marks) = &self.marks else { return };
         let now = (marks.clock)();
-        if let Some(Some(memory)) = marks.memories.get(usize::from(consumer))
-            && let Some(slot) = memory.slot(usize::from(slot))
-        {
-            memory.record(slot, Layer::DecideBeside, now.saturating_sub(placed));
+        let Some(Some(memory)) = marks.memories.get(usize::from(consumer)) else { return };
+        let ns = now.saturating_sub(placed);
+        match slot.and_then(|slot| memory.slot(usize::from(slot))) {
+            Some(slot) => memory.record(slot, Layer::DecideBeside, ns),
+            None => memory.record_together(Layer::DecideBeside, ns),
         }
     }
 }

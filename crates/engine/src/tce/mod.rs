@@ -27,6 +27,7 @@ use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, CommandSink, MAX_COMMANDS};
 use baton_tcp::config::{Acks, Config};
 use baton_tcp::isn;
+use baton_tcp::kind::{Handled, Kind};
 use baton_tcp::segment::{Placement, Segment, SynOptions};
 use baton_tcp::state::State;
 use baton_tcp::tcb::{Context, Tcb};
@@ -219,8 +220,9 @@ impl Tce {
 
     fn poll_events(&mut self, now: Instant) -> usize {
         let mut handled = 0;
+        let many = self.used >= PREFETCH_FROM;
         while self.orders.free() >= ORDERS_PER_EVENT {
-            if self.used >= PREFETCH_FROM && handled % LOOK_AHEAD == 0 {
+            if many && handled % LOOK_AHEAD == 0 {
                 self.look_ahead();
             }
             let next = self.rest.take().map(Event::Segment);
@@ -327,15 +329,14 @@ impl Tce {
             self.rest = Some(rest);
             return self.handle_segment(now, &first);
         }
-        let kind = tcb.kind_of(&segment);
-        let mut predicted = false;
+        let mut handled = Handled { kind: Kind::Other, predicted: false };
         self.with(now, event.conn, |tcb, cx, out| {
             if let Some(edge) = posted {
                 tcb.note_posted(cx, edge, out);
             }
-            predicted = tcb.handle_segment(cx, &segment, placement, out);
+            handled = tcb.handle_segment(cx, &segment, placement, out);
         });
-        self.counters.count_segment(kind, segment.lengths.count.into(), predicted);
+        self.counters.count_segment(handled, segment.lengths.count);
     }
 
     /// Runs a handler of a connection, then sees to its timer and its end.

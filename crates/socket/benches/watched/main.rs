@@ -1,5 +1,5 @@
 //! The cost of points of time: an echo over a wire in memory, one connection and many, with nothing watched,
-//! with one connection watched, and with all of them.
+//! with one connection watched, with all of them, and with one message in [`ONE_IN`] of all of them.
 //!
 //! `cargo bench -p baton-socket --bench watched`. Both hosts stamp both ways, so a round trip of a watched
 //! connection has 2 messages of 9 points out and 2 of 8 points in. With `--instructions` it does a fixed
@@ -19,6 +19,8 @@ use std::hint::black_box;
 const SIZE: usize = 64;
 /// Points of a round trip.
 const POINTS: f64 = 34.0;
+/// One in so many is recorded of the messages of all.
+const ONE_IN: u32 = 128;
 
 struct Pair {
     a: Host<MemoryPort>,
@@ -33,6 +35,7 @@ enum Watched {
     Nothing,
     One,
     All,
+    Some,
 }
 
 impl Pair {
@@ -57,6 +60,10 @@ impl Pair {
                 Watched::All => {
                     host.watch(WatchMemory::heap());
                     host.watch_all().unwrap();
+                }
+                Watched::Some => {
+                    host.watch(WatchMemory::heap());
+                    host.watch_some(ONE_IN).unwrap();
                 }
             }
         }
@@ -131,9 +138,12 @@ fn main() {
         // Short, so that most rounds are over before another thread has its turn on a busy machine.
         let trips = 256 / connections;
         let mut set = Rounds::new(&format!("a round trip of 64 bytes, {connections} connections"), trips * connections);
-        for (name, watched) in
-            [("nothing watched", Watched::Nothing), ("one watched", Watched::One), ("all watched", Watched::All)]
-        {
+        for (name, watched) in [
+            ("nothing watched", Watched::Nothing),
+            ("one watched", Watched::One),
+            ("all watched", Watched::All),
+            ("one message in 128 of all", Watched::Some),
+        ] {
             let mut pair = Pair::new(connections, watched);
             set.add(name, move || (0..trips).for_each(|_| pair.echo()));
         }

@@ -323,6 +323,58 @@ fn no_more_connections_are_watched_than_there_are_slots() {
     assert_eq!(memory.all().layer(Layer::Receive).count, 5);
 }
 
+/// The times that both ways' layers were counted, which all have the same number; `Decide` aside, which only some
+/// messages pass.
+fn counted(table: &Table, direction: Direction) -> u64 {
+    let whole = table.layer(Layer::whole(direction)).count;
+    let of_way = |layer: &Layer| layer.direction() == direction;
+    for layer in Layer::ALL.into_iter().filter(of_way) {
+        if !matches!(layer, Layer::Decide | Layer::DecideBeside | Layer::ReceiveDevice) {
+            assert_eq!(table.layer(layer).count, whole, "{}", layer.name());
+        }
+    }
+    whole
+}
+
+#[test]
+fn one_message_in_so_many_stands_for_the_others() {
+    const ONE_IN: u32 = 8;
+    let mut pair = Pair::new(MemoryOptions::default());
+    let [sender, receiver] = [WatchMemory::heap(), WatchMemory::heap()];
+    pair.a.watch(sender.clone());
+    pair.b.watch(receiver.clone());
+    pair.a.watch_some(ONE_IN).unwrap();
+    pair.b.watch_some(ONE_IN).unwrap();
+    let (together, alone) = (pair.connect(), pair.open());
+    pair.b.watch_connection(alone.1).unwrap();
+    let both = |pair: &mut Pair<MemoryPort>| {
+        for _ in 0..40 {
+            send(pair, together, 50, 100, &NOTHING);
+            send(pair, alone, 50, 100, &NOTHING);
+        }
+    };
+    both(&mut pair);
+    assert_eq!((sender.missed(), receiver.missed()), (0, 0));
+    let near = |count: u64, exact: u64| count.abs_diff(exact) < exact / 6 && count.is_multiple_of(ONE_IN.into());
+    let sent = counted(&sender.all(), Direction::Transmit);
+    assert!(near(sent, 4000), "{sent} for 4000");
+    // The one with spans of its own has every message in them, and in those of all.
+    let slots = receiver.slots().iter().filter(|slot| slot.is_alone()).collect::<Vec<_>>();
+    assert_eq!(slots.len(), 1);
+    assert_eq!(counted(&slots[0].table(), Direction::Receive), 2000);
+    let received = counted(&receiver.all(), Direction::Receive);
+    assert!(near(received - 2000, 2000), "{received} for 4000");
+
+    // Every message again, of connections that are open as well.
+    pair.a.watch_all().unwrap();
+    pair.b.watch_all().unwrap();
+    let before = [sender.all(), receiver.all()];
+    both(&mut pair);
+    assert_eq!(sender.all().layer(Layer::Transmit).count - before[0].layer(Layer::Transmit).count, 4000);
+    assert_eq!(receiver.all().layer(Layer::Receive).count - before[1].layer(Layer::Receive).count, 4000);
+    assert_eq!((sender.missed(), receiver.missed()), (0, 0));
+}
+
 #[test]
 fn a_program_that_breaks_the_rings_spoils_its_own_spans_only() {
     let (mut pair, conns, [sender, receiver]) = watched(Pair::new(MemoryOptions::default()));

@@ -6,6 +6,7 @@ use baton_tcp::challenge::ChallengeLimiter;
 use baton_tcp::command::{Command, MAX_COMMANDS, Notice, TransmitContext};
 use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
+use baton_tcp::manner::Manner;
 use baton_tcp::segment::{Lengths, ParkId, Placement, Segment, SynOptions, Transmitted};
 use baton_tcp::tcb::{Context, Tcb};
 use baton_tcp::time::{Duration, Instant};
@@ -243,7 +244,7 @@ impl Host {
             let usable = context.limit.since(self.snd_nxt).max(0) as u32;
             let len = queued.min(usable).min(u32::from(context.mss));
             let idle = context.snd_una == self.snd_nxt;
-            let all = len == queued && (idle || context.nodelay || self.fin != Fin::No);
+            let all = len == queued && (idle || context.manner.has(Manner::NODELAY) || self.fin != Fin::No);
             let worth = len == u32::from(context.mss) || all || (idle && len >= context.max_wnd / 2);
             let fin = self.fin == Fin::Wanted && len == queued && usable > len;
             let sends = fin || (len > 0 && worth);

@@ -3,6 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
 use baton_tcp::icmp::{IcmpError, IcmpKind};
+use baton_tcp::manner::Manner;
 use baton_tcp::segment::{ParkId, Segment};
 use baton_tcp::state::State;
 use baton_tcp::time::Duration;
@@ -99,13 +100,13 @@ fn congestion_marks_are_echoed_until_cwr() {
     let mut marked = seg(Flags::ACK, RCV, SND, 100);
     marked.ce = true;
     let out = rig.placed(&marked, RCV + 100).to_vec();
-    assert_eq!(transmit(&out).map(|t| t.ece), Some(true));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::ECE)), Some(true));
     assert_eq!(acks(&out), [RCV + 100]);
     rig.take();
     rig.placed(&seg(Flags::ACK, RCV + 100, SND, 100), RCV + 200);
     assert_eq!(transmit(&rig.take()), None, "still echoing");
     let out = rig.placed(&seg(Flags::ACK | Flags::CWR, RCV + 200, SND, 100), RCV + 300).to_vec();
-    assert_eq!(transmit(&out).map(|t| t.ece), Some(false));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::ECE)), Some(false));
 }
 
 /// RFC 3168 §6.1.2.
@@ -119,10 +120,10 @@ fn an_echo_is_answered_with_cwr_once() {
     let mut echo = seg(Flags::ACK | Flags::ECE, RCV, SND + 13_140, 0);
     echo.wnd = 2_000;
     let out = rig.arrive(&echo).to_vec();
-    assert_eq!(transmit(&out).map(|t| t.cwr), Some(true));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::CWR)), Some(true));
     rig.take();
     let out = rig.sent(10).to_vec();
-    assert_eq!(transmit(&out).map(|t| t.cwr), Some(false));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::CWR)), Some(false));
 }
 
 // tests: MUST-31, MUST-32, MUST-33, MUST-62

@@ -2,6 +2,7 @@
 
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Notice};
+use baton_tcp::manner::Manner;
 use baton_tcp::options::{KeepAlive, SocketOption};
 use baton_tcp::state::State;
 use baton_tcp::time::Duration;
@@ -16,9 +17,15 @@ fn set(rig: &mut Rig, option: SocketOption) {
 fn nagle_and_cork_reach_the_streamer() {
     let mut rig = Rig::established();
     set(&mut rig, SocketOption::NoDelay(true));
-    assert_eq!(transmit(&rig.take()).map(|t| (t.nodelay, t.cork)), Some((true, false)));
+    assert_eq!(
+        transmit(&rig.take()).map(|t| (t.manner.has(Manner::NODELAY), t.manner.has(Manner::CORK))),
+        Some((true, false))
+    );
     set(&mut rig, SocketOption::Cork(true));
-    assert_eq!(transmit(&rig.take()).map(|t| (t.nodelay, t.cork)), Some((true, true)));
+    assert_eq!(
+        transmit(&rig.take()).map(|t| (t.manner.has(Manner::NODELAY), t.manner.has(Manner::CORK))),
+        Some((true, true))
+    );
 }
 
 fn keepalive() -> KeepAlive {

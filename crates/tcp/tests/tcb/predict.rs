@@ -3,7 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::Command;
 use baton_tcp::config::Prediction;
-use baton_tcp::predict::Kind;
+use baton_tcp::kind::Kind;
 use baton_tcp::segment::{Lengths, Placement, Segment};
 use baton_tcp::time::Duration;
 use baton_wire::seq::Seq;
@@ -141,7 +141,7 @@ proptest! {
                 }
                 rig.call(|tcb, cx, out| tcb.on_posted(cx, seq + (1 << 20), out));
                 let placement = placement_of(&segment);
-                *taken += u32::from(rig.call(|tcb, cx, out| tcb.handle_segment(cx, &segment, placement, out)));
+                *taken += u32::from(rig.call(|tcb, cx, out| tcb.handle_segment(cx, &segment, placement, out)).predicted);
                 answers.push((in_any_order(&rig.take()), rig.tcb.deadline(), format!("{:?}", rig.info())));
             }
             prop_assert_eq!(&answers[0], &answers[1], "{:?}", segment);

@@ -3,6 +3,7 @@
 use crate::rig::*;
 use baton_tcp::command::{CloseReason, Command, Notice};
 use baton_tcp::handshake::Open;
+use baton_tcp::manner::Manner;
 use baton_tcp::options::SocketOption;
 use baton_tcp::segment::Placement;
 use baton_tcp::state::State;
@@ -53,7 +54,7 @@ fn cwr_is_for_connections_that_agreed_on_ecn() {
         ack.sack.push(SND + MSS, SND + 9 * MSS);
         let out = rig.arrive(&ack).to_vec();
         assert_eq!(retransmits(&out), [(SND, SND + MSS)]);
-        assert!(transmit(&out).is_some_and(|t| t.cwr == ecn), "ECN {ecn}: {out:?}");
+        assert!(transmit(&out).is_some_and(|t| t.manner.has(Manner::CWR) == ecn), "ECN {ecn}: {out:?}");
     }
 }
 
@@ -65,7 +66,7 @@ fn a_timeout_is_followed_by_cwr_with_ecn() {
         rig.sent(4 * MSS);
         let out = rig.expire().to_vec();
         assert_eq!(retransmits(&out), [(SND, SND + MSS)]);
-        assert!(transmit(&out).is_some_and(|t| t.cwr == ecn), "ECN {ecn}: {out:?}");
+        assert!(transmit(&out).is_some_and(|t| t.manner.has(Manner::CWR) == ecn), "ECN {ecn}: {out:?}");
     }
 }
 
@@ -130,7 +131,7 @@ fn nodelay_flushes_what_the_cork_holds() {
     let mut rig = Rig::established();
     let mut set = |option| {
         rig.call(|t, cx, out| t.set_option(cx, option, out));
-        transmit(&rig.take()).map(|t| (t.cork, t.push))
+        transmit(&rig.take()).map(|t| (t.manner.has(Manner::CORK), t.push))
     };
     assert_eq!(set(SocketOption::Cork(true)), Some((true, false)));
     assert_eq!(set(SocketOption::NoDelay(true)), Some((true, true)));

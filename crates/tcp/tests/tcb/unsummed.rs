@@ -6,6 +6,7 @@ use baton_tcp::config::Config;
 use baton_tcp::handshake::Open;
 use baton_tcp::isn::Key;
 use baton_tcp::listen::{Arrival, Disposition, Listener};
+use baton_tcp::manner::Manner;
 use baton_tcp::path::Path;
 use baton_tcp::tcb::Tcb;
 use baton_tcp::time::Duration;
@@ -55,14 +56,14 @@ fn both_have_to_want_it_and_no_router_may_be_between() {
         assert_eq!(said(&rig.take()), [ours && direct], "{row}");
         let out = rig.arrive(&asking(SYN_ACK, SND, theirs)).to_vec();
         assert_eq!(synchronized(&out), Some(row == 7), "{row}");
-        assert_eq!(transmit(&out).map(|t| t.summed), Some(row != 7), "{row}");
+        assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::SUMMED)), Some(row != 7), "{row}");
 
         let asked = asking(Flags::SYN, Seq(0), theirs);
         let mut rig = Rig::with(config, |cx, out| Tcb::accept(cx, &asked, &on_link(direct), out));
         assert_eq!(said(&rig.take()), [row == 7], "{row}");
         let out = rig.arrive(&seg(Flags::ACK, RCV, SND, 0)).to_vec();
         assert_eq!(synchronized(&out), Some(false), "only its segments tell that the opener heard of it");
-        assert_eq!(transmit(&out).map(|t| t.summed), Some(row != 7), "{row}");
+        assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::SUMMED)), Some(row != 7), "{row}");
     }
 }
 
@@ -73,7 +74,7 @@ fn a_third_syn_does_not_ask_and_a_late_grant_counts_for_nothing() {
     assert_eq!(said(rig.expire()), [true], "the first may have waited for the link");
     assert_eq!(said(rig.expire()), [false], "somebody may drop SYNs with options that he does not know");
     let out = rig.arrive(&asking(SYN_ACK, SND, true)).to_vec();
-    assert_eq!((synchronized(&out), transmit(&out).map(|t| t.summed)), (Some(false), Some(true)));
+    assert_eq!((synchronized(&out), transmit(&out).map(|t| t.manner.has(Manner::SUMMED))), (Some(false), Some(true)));
 }
 
 #[test]
@@ -90,7 +91,7 @@ fn syns_that_cross_agree_on_nothing() {
     rig.take();
     assert_eq!(said(rig.arrive(&asking(Flags::SYN, Seq(0), true))), [false]);
     let out = rig.arrive(&asking(SYN_ACK, SND, true)).to_vec();
-    assert_eq!((synchronized(&out), transmit(&out).map(|t| t.summed)), (Some(false), Some(true)));
+    assert_eq!((synchronized(&out), transmit(&out).map(|t| t.manner.has(Manner::SUMMED))), (Some(false), Some(true)));
 }
 
 #[test]
@@ -113,7 +114,10 @@ fn a_cookie_grants_nothing() {
         ack.timestamps = timestamps.and(ts(8, ts_val));
         let Disposition::Established(cookie) = listener.handle_segment(&arrival, &ack) else { panic!("it came back") };
         let rig = Rig::with(config.clone(), |cx, out| Tcb::from_cookie(cx, &ack, &cookie, &on_link(true), out));
-        assert_eq!((synchronized(&rig.out), transmit(&rig.out).map(|t| t.summed)), (Some(false), Some(true)));
+        assert_eq!(
+            (synchronized(&rig.out), transmit(&rig.out).map(|t| t.manner.has(Manner::SUMMED))),
+            (Some(false), Some(true))
+        );
     }
 }
 
@@ -122,15 +126,15 @@ fn a_second_timeout_in_a_row_brings_checksums_back_for_good() {
     let mut rig = granted(wanting());
     rig.sent(1000);
     rig.take();
-    assert_eq!(transmit(rig.expire()).map(|t| t.summed), Some(false), "one loss proves nothing");
+    assert_eq!(transmit(rig.expire()).map(|t| t.manner.has(Manner::SUMMED)), Some(false), "one loss proves nothing");
     let out = rig.expire().to_vec();
-    assert_eq!(transmit(&out).map(|t| t.summed), Some(true));
-    let told = out.iter().position(|c| matches!(c, Command::Transmit(t) if t.summed));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::SUMMED)), Some(true));
+    let told = out.iter().position(|c| matches!(c, Command::Transmit(t) if t.manner.has(Manner::SUMMED)));
     let again = out.iter().position(|c| matches!(c, Command::Retransmit { .. }));
     assert!(told < again && again.is_some(), "{out:?}");
     rig.take();
     let out = rig.arrive(&seg(Flags::ACK, RCV, SND + 1000, 0)).to_vec();
-    assert_eq!(transmit(&out).map(|t| t.summed), Some(true));
+    assert_eq!(transmit(&out).map(|t| t.manner.has(Manner::SUMMED)), Some(true));
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn probes_that_nobody_answers_bring_checksums_back() {
             break context;
         }
     };
-    assert!(told.summed);
+    assert!(told.manner.has(Manner::SUMMED));
     assert_eq!(probes, 3);
 }
 
@@ -165,7 +169,7 @@ fn a_silent_peer_is_asked_with_checksums_in_the_end() {
     while summed.len() < 5 {
         let out = rig.expire().to_vec();
         if !controls(&out).is_empty() {
-            summed.push(transmit(&out).is_some_and(|t| t.summed));
+            summed.push(transmit(&out).is_some_and(|t| t.manner.has(Manner::SUMMED)));
         }
     }
     assert_eq!(summed, [false, false, true, false, false], "told once, before the third");
@@ -176,5 +180,8 @@ fn what_moves_to_another_stack_goes_with_checksums() {
     let mut rig = granted(wanting());
     let snapshot = rig.call(|t, cx, out| t.suspend(cx, out)).expect("it may leave");
     let rig = Rig::with(wanting(), |cx, out| Tcb::adopt(cx, &snapshot, 1500, out).expect("consistent"));
-    assert_eq!((synchronized(&rig.out), transmit(&rig.out).map(|t| t.summed)), (Some(false), Some(true)));
+    assert_eq!(
+        (synchronized(&rig.out), transmit(&rig.out).map(|t| t.manner.has(Manner::SUMMED))),
+        (Some(false), Some(true))
+    );
 }

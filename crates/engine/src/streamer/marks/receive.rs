@@ -1,9 +1,9 @@
 //! Points of messages on their way in.
 
-use super::super::context::bits;
+use super::super::context::{Flow, bits};
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
 use crate::seam::event::Event;
-use baton_latency::{Layer, Side, Stamps};
+use baton_latency::{Layer, Sampler, Side, Stamps};
 use baton_wire::packet::Packet;
 
 /// The points of the burst and run at hand.
@@ -52,12 +52,14 @@ impl Incoming {
         Incoming { target, messages: Vec::new() }
     }
 
-    fn add(&mut self, message: Message) {
+    /// Adds a message; false if there are too many.
+    fn add(&mut self, message: Message) -> bool {
         if self.messages.len() < UNDER_WAY {
             self.messages.push(message);
-        } else {
-            self.target.memory.miss(Side::Engine);
+            return true;
         }
+        self.target.memory.miss(Side::Engine);
+        false
     }
 
     /// The parked messages before `received` are in place now.
@@ -70,10 +72,11 @@ impl Incoming {
         }
     }
 
-    /// The consumer is told of the bytes before `received`.
-    fn told(&mut self, received: u64) {
+    /// The consumer is told of the bytes before `received`. With `wholly` it expects that of each message, else
+    /// a flag says so. True if other messages are left.
+    fn told(&mut self, received: u64, wholly: bool) -> bool {
         let Incoming { target, messages } = self;
-        let Some(slot) = target.slot() else { return };
+        let Some(slot) = target.slot() else { return false };
         let now = (target.clock)();
         // They are few, and most often one. The consumer takes them in the order of the stream.
         messages.sort_by_key(|message| message.end);
@@ -84,7 +87,7 @@ impl Incoming {
                 target.memory.miss(Side::Engine);
                 continue;
             }
-            let record = |layer, ns| target.memory.record(slot, layer, ns);
+            let record = |layer, ns| target.record(wholly, layer, ns);
             if let Some(waited) = message.waited {
                 record(Layer::ReceiveDevice, waited);
             }
@@ -97,22 +100,48 @@ impl Incoming {
             record(Layer::Tell, now.saturating_sub(message.last));
             record(Layer::Stack, now.saturating_sub(first));
         }
+        if done > 0 && !wholly {
+            target.memory.told.raise(usize::from(target.slot));
+        }
+        !messages.is_empty()
     }
 }
 
 impl Marks {
-    /// A burst that was taken at `taken` is parsed and coalesced.
-    pub(in super::super) fn parsed(&mut self, taken: u64) {
-        let now = (self.clock)();
-        self.run = RunMarks { taken, parsed: now, begun: now, ..RunMarks::default() };
+    /// The time, if a message of the next burst may be recorded; else 0.
+    #[inline(never)]
+    fn burst(&mut self) -> u64 {
+        let mut any = self.wholly > 0;
+        for watching in self.consumers.iter_mut().flatten() {
+            watching.samples = watching.sampler.as_mut().is_some_and(Sampler::chooses);
+            any |= watching.samples;
+        }
+        if any { (self.clock)() } else { 0 }
+    }
+
+    /// True if the messages of the burst at hand are recorded for this connection.
+    fn takes(&mut self, flow: &Flow) -> bool {
+        let samples = |marks: &mut Marks| marks.watching(flow.consumer).is_some_and(|watching| watching.samples);
+        flow.has(bits::WATCHED) && (flow.has(bits::WATCHED_WHOLLY) || samples(self))
     }
 }
 
 impl Streamer {
-    /// The time, while anything is watched; else 0.
+    /// The time, if a message of the next burst may be recorded; else 0.
     #[inline]
-    pub(in super::super) fn stamp(&self) -> u64 {
-        self.marks.as_ref().map_or(0, |marks| (marks.clock)())
+    pub(in super::super) fn stamp(&mut self) -> u64 {
+        match &mut self.marks {
+            None => 0,
+            Some(marks) => marks.burst(),
+        }
+    }
+
+    /// A burst that was taken at `taken` is parsed and coalesced.
+    #[cold]
+    pub(in super::super) fn mark_parsed(&mut self, taken: u64) {
+        let Some(marks) = &mut self.marks else { return };
+        let now = (marks.clock)();
+        marks.run = RunMarks { taken, parsed: now, begun: now, ..RunMarks::default() };
     }
 
     /// The connection of a run was found, or there is none. `arrived`: when its first frame did, as the port
@@ -120,7 +149,7 @@ impl Streamer {
     #[cold]
     pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u32) {
         let Some(marks) = &mut self.marks else { return };
-        let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| flow.has(bits::WATCHED));
+        let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| marks.takes(flow));
         marks.run.found = 0;
         if let Some(flow) = flow {
             marks.run.found = (marks.clock)();
@@ -138,7 +167,7 @@ impl Streamer {
         let begun = std::mem::replace(&mut marks.run.begun, now);
         let run = &marks.run;
         let (Some(conn), 1..) = (conn, run.found) else { return };
-        let Some(flow) = self.flows.get(conn.0) else { return };
+        let Some(flow) = self.flows.get_mut(conn.0) else { return };
         let in_order = flow.rx.rcv_pos > run.received;
         let parked = !in_order && flow.rx.parked_bytes > run.parked;
         if !in_order && !parked && self.counters.rx_out_of_order == run.out_of_order {
@@ -159,7 +188,10 @@ impl Streamer {
         };
         let Some(watched) = marks.watched(conn) else { return };
         let (consumer, slot) = (watched.consumer, watched.incoming.target.slot);
-        watched.incoming.add(message);
+        let slot = flow.has(bits::WATCHED_WHOLLY).then_some(slot);
+        if watched.incoming.add(message) {
+            flow.bits |= bits::MARKED_IN;
+        }
         if !parked {
             self.event(Event::Mark { consumer, slot, placed: now });
         }
@@ -168,7 +200,7 @@ impl Streamer {
     /// Parked payload of a connection was placed by order of the TCE.
     pub(in super::super) fn mark_decided(&mut self, conn: ConnId) {
         let flow = &self.flows[conn.0];
-        if !flow.has(bits::WATCHED) {
+        if !flow.has(bits::MARKED_IN) {
             return;
         }
         let received = flow.rx.rcv_pos;
@@ -178,11 +210,14 @@ impl Streamer {
     }
 }
 
-/// The consumer of a watched connection is about to be told that bytes came, up to `received`.
+/// The consumer of a connection is about to be told that bytes came, and points of some are recorded.
 #[cold]
-pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, received: u64) {
-    if let Some(watched) = marks.as_mut().and_then(|marks| marks.watched(conn)) {
-        watched.incoming.told(received);
+pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, flow: &mut Flow) {
+    let wholly = flow.has(bits::WATCHED_WHOLLY);
+    if let Some(watched) = marks.as_mut().and_then(|marks| marks.watched(conn))
+        && !watched.incoming.told(flow.rx.rcv_pos, wholly)
+    {
+        flow.bits &= !bits::MARKED_IN;
     }
 }
 

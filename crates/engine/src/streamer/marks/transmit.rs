@@ -1,7 +1,8 @@
 //! Points of messages on their way out.
 
+use super::super::context::bits;
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
-use baton_latency::{Layer, Side, Stamps};
+use baton_latency::{Layer, Side, Slot, Stamps};
 
 /// A write of the consumer of which bytes are left to send.
 struct Message {
@@ -111,29 +112,47 @@ impl Outgoing {
         }
     }
 
+    /// True if no message is on its way whose points are recorded.
+    fn is_idle(&self) -> bool {
+        let is_empty = |slot: &Slot| slot.sent.peek().is_none();
+        self.message.is_none() && self.handed.is_empty() && self.target.slot().is_none_or(is_empty)
+    }
+
     fn next_message(&self) -> Option<Message> {
         let points = self.target.slot()?.sent.take()?;
         Some(Message { points, queue: 0, segment: 0, copy: 0, output: 0, last: points.last, turn: 0 })
     }
 
     /// The port was flushed at `now`: the messages are on their way.
-    fn flushed(&mut self, now: u64) {
-        let Some(slot) = self.target.slot() else { return };
-        let memory = &self.target.memory;
-        for message in self.handed.drain(..) {
+    fn flushed(&mut self, now: u64, wholly: bool) {
+        let Outgoing { target, handed, .. } = self;
+        let record = |layer, ns| target.record(wholly, layer, ns);
+        for message in handed.drain(..) {
             let Stamps { first, last, .. } = message.points;
-            memory.record(slot, Layer::Write, last.saturating_sub(first));
-            memory.record(slot, Layer::SendQueue, message.queue);
-            memory.record(slot, Layer::Segment, message.segment);
-            memory.record(slot, Layer::SegmentCopy, message.copy);
-            memory.record(slot, Layer::Output, message.output);
-            memory.record(slot, Layer::SendDevice, now.saturating_sub(message.last));
-            memory.record(slot, Layer::Transmit, now.saturating_sub(first));
+            record(Layer::Write, last.saturating_sub(first));
+            record(Layer::SendQueue, message.queue);
+            record(Layer::Segment, message.segment);
+            record(Layer::SegmentCopy, message.copy);
+            record(Layer::Output, message.output);
+            record(Layer::SendDevice, now.saturating_sub(message.last));
+            record(Layer::Transmit, now.saturating_sub(first));
         }
     }
 }
 
 impl Marks {
+    /// True if connections had a turn since the port was flushed last.
+    #[inline]
+    pub(in super::super) fn awaits_flush(&self) -> bool {
+        !self.to_flush.is_empty()
+    }
+
+    /// True if a consumer may have recorded a write that [`Streamer::mark_writes`] has not seen.
+    #[inline]
+    pub(in super::super) fn has_writes(&self) -> bool {
+        self.consumers.iter().flatten().any(|watching| watching.memory.sent.any())
+    }
+
     /// The marks of a connection whose turn to send begins.
     #[cold]
     pub(in super::super) fn turn(&mut self, conn: ConnId) -> Option<&mut Outgoing> {
@@ -145,18 +164,33 @@ impl Marks {
 }
 
 impl Streamer {
+    /// Learns for which connections the consumers have recorded a write since.
+    #[cold]
+    pub(in super::super) fn mark_writes(&mut self) {
+        let Some(marks) = &mut self.marks else { return };
+        for (id, watching) in (0..).zip(&marks.consumers) {
+            let Some(watching) = watching.as_ref().filter(|watching| watching.sampler.is_some()) else { continue };
+            watching.memory.sent.take(|slot| {
+                let flow = watching.conns.get(slot).and_then(|conn| self.flows.get_mut(conn.0));
+                if let Some(flow) = flow.filter(|flow| flow.has(bits::WATCHED) && flow.consumer == id) {
+                    flow.bits |= bits::MARKED_OUT;
+                }
+            });
+        }
+    }
+
     /// The port was flushed.
     #[cold]
     pub(in super::super) fn mark_flushed(&mut self) {
         let Some(marks) = &mut self.marks else { return };
-        if marks.to_flush.is_empty() {
-            return;
-        }
         let now = (marks.clock)();
         let mut conns = std::mem::take(&mut marks.to_flush);
         for conn in conns.drain(..) {
-            if let Some(watched) = marks.watched(conn) {
-                watched.outgoing.flushed(now);
+            let (Some(watched), Some(flow)) = (marks.watched(conn), self.flows.get_mut(conn.0)) else { continue };
+            let wholly = flow.has(bits::WATCHED_WHOLLY);
+            watched.outgoing.flushed(now, wholly);
+            if !wholly && watched.outgoing.is_idle() {
+                flow.bits &= !bits::MARKED_OUT;
             }
         }
         marks.to_flush = conns;
