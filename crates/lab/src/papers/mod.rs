@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 17] = [
+pub const ALL: [Experiment; 18] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -52,6 +52,7 @@ pub const ALL: [Experiment; 17] = [
     ch2006::testbed::EXPERIMENT,
     la1994::MEMORY,
     la1994::ROUND_TRIPS,
+    la1994::LAYERS,
     la1994::PREDICTION,
     la1994::PASSES,
     la1994::CORRUPTION,

@@ -1,11 +1,10 @@
-//! LA, *Latency Analysis of TCP on an ATM Network*: what copies, checksums and the search for a
-//! connection cost, round trips over every device, round trips with and without header prediction and one
-//! pass, and who finds damage.
-//!
-//! The paper's tables by layer (2 and 3) are not here yet.
+//! LA, *Latency Analysis of TCP on an ATM Network*: round trips over every device, where the time of a
+//! message goes by layer, what copies, checksums and the search for a connection cost, round trips with and
+//! without header prediction and one pass, and who finds damage.
 
 mod corruption;
 mod kernels;
+mod layers;
 mod passes;
 mod prediction;
 mod round_trips;
@@ -13,6 +12,7 @@ mod search;
 mod trips;
 
 pub use corruption::EXPERIMENT as CORRUPTION;
+pub use layers::EXPERIMENT as LAYERS;
 pub use passes::EXPERIMENT as PASSES;
 pub use prediction::EXPERIMENT as PREDICTION;
 pub use round_trips::EXPERIMENT as ROUND_TRIPS;

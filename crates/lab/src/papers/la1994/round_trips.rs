@@ -2,10 +2,12 @@
 
 use super::findings;
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need, Row, of};
+use crate::report::Run;
 use crate::workload::generate::generate;
 use crate::workload::memory::{Pair, run_pair};
 use crate::workload::site::Site;
 use crate::workload::wires::links;
+use anyhow::ensure;
 use baton_apps::load::{Check, Kind as LoadKind, Load};
 use baton_apps::measure::median;
 use baton_apps::services::{Kind, Message};
@@ -46,18 +48,31 @@ struct Point<'a> {
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Device { name: &'a str, addr: IpAddr },
-    Memory { checksums: bool },
+    Memory(Sums),
 }
 
-const SUMMED: Wire<'static> = Wire::Memory { checksums: true };
-const UNSUMMED: Wire<'static> = Wire::Memory { checksums: false };
+/// Who answers for the bytes of a segment on a wire in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sums {
+    /// TCP's checksum.
+    Checked,
+    /// The device: neither engine sums.
+    Offloaded,
+    /// Nobody, as both engines agreed (`baton_wire::tcp::unsummed`).
+    Negotiated,
+}
+
+const SUMMED: Wire<'static> = Wire::Memory(Sums::Checked);
+const OFFLOADED: Wire<'static> = Wire::Memory(Sums::Offloaded);
+const NEGOTIATED: Wire<'static> = Wire::Memory(Sums::Negotiated);
 
 impl Wire<'_> {
     fn name(&self) -> &str {
         match self {
             Wire::Device { name, .. } => name,
-            Wire::Memory { checksums: true } => "Baton, memory",
-            Wire::Memory { checksums: false } => "Baton, memory, no checksum",
+            Wire::Memory(Sums::Checked) => "Baton, memory",
+            Wire::Memory(Sums::Offloaded) => "Baton, memory, no checksum (device)",
+            Wire::Memory(Sums::Negotiated) => "Baton, memory, no checksum (agreed)",
         }
     }
 }
@@ -77,7 +92,7 @@ fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Findings> {
     let devices: Vec<(String, IpAddr)> = made.iter().map(|link| (link.wire.name.clone(), link.addrs[0])).collect();
     let wires = || {
         let devices = devices.iter().map(|(name, addr)| Wire::Device { name, addr: *addr });
-        devices.chain([SUMMED, UNSUMMED])
+        devices.chain([SUMMED, OFFLOADED, NEGOTIATED])
     };
     let sizes: Vec<usize> = extent.values(Axis::MESSAGES.name)?;
     let groups = sizes.iter().map(|&bytes| wires().map(|wire| Point { wire, bytes }).collect()).collect();
@@ -104,24 +119,35 @@ fn round_trip(lab: &Lab<'_>, point: &Point<'_>, length: Duration) -> anyhow::Res
             let outcome = generate(lab.world()?, addr, LoadKind::Echo, &arguments, lab.stop())?;
             Ok(per(outcome.seconds, outcome.requests))
         }
-        Wire::Memory { checksums } => {
-            let mut pair = Pair::with(MemoryOptions::new().checksum_offload(!checksums))?;
-            pair.offer(&Kind::Echo, Message(64 << 10))?;
-            let load = Load {
-                kind: LoadKind::Echo,
-                target: SocketAddr::new([10, 77, 0, 2].into(), Kind::Echo.default_port()),
-                connections: 1,
-                size: point.bytes,
-                warmup: length / 4,
-                length,
-                check: Check::Ends,
-                peer_pids: Vec::new(),
-                peer_cpu: None,
-            };
-            let run = run_pair(&mut pair, &load)?;
+        Wire::Memory(sums) => {
+            let run = in_memory(sums, point.bytes, length)?;
             Ok(per(run.seconds, run.requests))
         }
     }
+}
+
+/// Round trips between two engines on a wire in memory.
+fn in_memory(sums: Sums, bytes: usize, length: Duration) -> anyhow::Result<Run> {
+    let options = MemoryOptions::new().checksum_offload(sums == Sums::Offloaded);
+    let mut pair = Pair::tuned(options, |config| config.tcp.unsummed = sums == Sums::Negotiated)?;
+    pair.offer(&Kind::Echo, Message(64 << 10))?;
+    let load = Load {
+        kind: LoadKind::Echo,
+        target: SocketAddr::new([10, 77, 0, 2].into(), Kind::Echo.default_port()),
+        connections: 1,
+        size: bytes,
+        warmup: length / 4,
+        length,
+        check: Check::Ends,
+        peer_pids: Vec::new(),
+        peer_cpu: None,
+    };
+    let run = run_pair(&mut pair, &load)?;
+    let counters = pair.engine_stats().map(|stats| stats.counters).unwrap_or_default();
+    let unsummed = counters.get("streamer.rx_unsummed").copied().unwrap_or(0);
+    let agreed = unsummed > run.requests / 2;
+    ensure!(agreed == (sums == Sums::Negotiated), "{unsummed} segments without checksums in {} requests", run.requests);
+    Ok(run)
 }
 
 fn paper(bytes: usize) -> Option<[f64; 3]> {
@@ -158,12 +184,44 @@ fn table_7(sizes: &[usize], time: &dyn Fn(&str, usize) -> Option<f64>) -> Vec<Ro
     let mut rows = Vec::new();
     for &bytes in sizes {
         let (at, values) = (("bytes", bytes as f64), paper(bytes));
-        let (sum, none) = (time(SUMMED.name(), bytes), time(UNSUMMED.name(), bytes));
-        let saving = |sum: f64, none: f64| 100.0 * (1.0 - none / sum);
+        let sum = time(SUMMED.name(), bytes);
         rows.push(Row::point("checksum", at, "us", values.map(|[_, sum, _]| sum), sum));
-        rows.push(Row::point("no checksum", at, "us", values.map(|[_, _, none]| none), none));
-        let paper = values.map(|[_, sum, none]| saving(sum, none));
-        rows.push(Row::point("saving", at, "%", paper, sum.zip(none).map(|(sum, none)| saving(sum, none))));
+        for (how, wire) in [("by the device", OFFLOADED), ("by agreement", NEGOTIATED)] {
+            let none = time(wire.name(), bytes);
+            let saving = |sum: f64, none: f64| 100.0 * (1.0 - none / sum);
+            rows.push(Row::point(&format!("no checksum, {how}"), at, "us", values.map(|[_, _, none]| none), none));
+            let paper = values.map(|[_, sum, none]| saving(sum, none));
+            let here = sum.zip(none).map(|(sum, none)| saving(sum, none));
+            rows.push(Row::point(&format!("saving, {how}"), at, "%", paper, here));
+        }
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether sums are left out is checked in each run, by the counters of the engine.
+    #[test]
+    fn sums_are_left_out_only_where_they_are_to_be() {
+        for sums in [Sums::Checked, Sums::Offloaded, Sums::Negotiated] {
+            let run = in_memory(sums, 500, Duration::from_millis(50)).unwrap();
+            assert!(run.requests > 0);
+        }
+    }
+
+    #[test]
+    fn both_ways_to_leave_sums_out_are_beside_the_papers() {
+        let time = |name: &str, _| match name {
+            "Baton, memory" => Some(4.0),
+            "Baton, memory, no checksum (device)" => Some(3.0),
+            "Baton, memory, no checksum (agreed)" => Some(2.0),
+            _ => None,
+        };
+        let rows = table_7(&[8000], &time);
+        let saving = |how: &str| rows.iter().find(|row| row.name == format!("saving, {how}, bytes 8000")).unwrap();
+        assert_eq!((saving("by the device").here, saving("by agreement").here), (Some(25.0), Some(50.0)));
+        assert!(rows.iter().all(|row| row.paper.is_some()) && rows.len() == 5);
+    }
 }
