@@ -12,7 +12,7 @@ const TRIPS: usize = 500;
 
 /// Makes sure that the parts of a bar were seen, and add up.
 fn check_bar(rows: &[&Row], bar: &str, unseen: &[&str]) {
-    let mine = |row: &&&Row| row.name.contains(&format!(" bytes, {bar}, "));
+    let mine = |row: &&&Row| row.name.contains(&format!(" bytes · {bar} · "));
     let rows: Vec<&&Row> = rows.iter().filter(mine).collect();
     let empty: Vec<&str> = rows
         .iter()
@@ -22,7 +22,7 @@ fn check_bar(rows: &[&Row], bar: &str, unseen: &[&str]) {
     assert!(empty.is_empty(), "{empty:?}");
     let shares: f64 = rows.iter().filter(|row| row.unit == "%").filter_map(|row| row.here).sum();
     assert!((shares - 100.0).abs() < 0.01, "{bar}: {shares} %");
-    let total = rows.iter().find(|row| row.name.ends_with(", total")).unwrap_or_else(|| panic!("{bar}"));
+    let total = rows.iter().find(|row| row.name.ends_with("total of these")).unwrap_or_else(|| panic!("{bar}"));
     assert!(total.here > Some(0.0) && total.paper > Some(0.0), "{total:?}");
 }
 
@@ -50,7 +50,7 @@ fn the_time_of_messages_of_both_stacks_is_found_by_layer() {
         }
         for table in ["la-table-2", "la-table-3"] {
             let rows: Vec<&Row> = findings.rows.iter().filter(|(id, _)| *id == table).map(|(_, row)| row).collect();
-            assert!(rows.iter().any(|row| row.name == "500 bytes, 4.4BSD, ATM, IP" && row.paper.is_some()));
+            assert!(rows.iter().any(|row| row.name == "500 bytes · 4.4BSD, ATM · IP" && row.paper.is_some()));
             // A kernel's driver has no point, and these devices do not tell when a frame arrived.
             check_bar(&rows, wire, &["ATM: not seen", "ATM, IPQ: receive-device"]);
         }

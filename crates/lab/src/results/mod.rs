@@ -164,7 +164,7 @@ fn plots(id: &str, rows: &[Row]) -> String {
     let mut units: Vec<&'static str> = rows.iter().map(|row| row.unit).collect();
     units.sort_unstable();
     units.dedup();
-    let mut out = String::new();
+    let (mut out, kinds) = (String::new(), stacks::kinds(rows));
     for (number, unit) in units.into_iter().enumerate() {
         let of_unit = || rows.iter().filter(move |row| row.unit == unit);
         let lines = lines(of_unit());
@@ -172,10 +172,8 @@ fn plots(id: &str, rows: &[Row]) -> String {
             let plot = Lines { id: format!("{id}-line-{number}"), title: format!("{id}, {unit}"), unit, lines };
             let _ = write!(out, "<figure>{}</figure>", plot.render());
         }
-        if let Some(figure) = stacks::render(&format!("{id}-stack-{number}"), &format!("{id}, {unit}"), unit, of_unit())
-        {
-            out.push_str(&figure);
-        }
+        let (stack, title) = (format!("{id}-stack-{number}"), format!("{id}, {unit}"));
+        out.extend(stacks::render(&stack, &title, unit, &kinds, of_unit()));
         let alone = of_unit().filter(|row| row.drawn == Drawn::Bar);
         if let Some(svg) = pairs::render(&format!("{id}-bar-{number}"), &format!("{id}, {unit}"), alone) {
             let _ = write!(out, "<figure><figcaption>{}</figcaption>{svg}</figure>", escape(unit));

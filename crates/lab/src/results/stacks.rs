@@ -7,27 +7,42 @@ use crate::report::plot::{self, Group, Mark, Part, Plot};
 use baton_apps::html_text::escape;
 use std::fmt::Write as _;
 
-/// The bars that rows are parts of, as a `figure` element; `None` if there are none.
-pub fn render<'a>(id: &str, title: &str, unit: &'static str, rows: impl Iterator<Item = &'a Row>) -> Option<String> {
-    let (mut groups, mut kinds): (Vec<Group>, Vec<&'static str>) = (Vec::new(), Vec::new());
+/// The kinds of parts that rows have, each once: a kind has the colour of its place in all plots of them.
+pub fn kinds(rows: &[Row]) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
+    for row in rows {
+        if let Drawn::Part { kind: Some(kind), .. } = row.drawn
+            && !kinds.contains(&kind)
+        {
+            kinds.push(kind);
+        }
+    }
+    kinds
+}
+
+/// The bars that rows of one unit are parts of, as a `figure` element; `None` if there are none.
+pub fn render<'a>(
+    id: &str,
+    title: &str,
+    unit: &'static str,
+    kinds: &[&'static str],
+    rows: impl Iterator<Item = &'a Row>,
+) -> Option<String> {
+    let mut groups: Vec<Group> = Vec::new();
     for row in rows {
         let Drawn::Part { group, bar, kind } = &row.drawn else { continue };
         let Some(value) = row.here.or(row.paper).filter(|value| value.is_finite()) else { continue };
-        let number = kind.map(|kind| {
-            kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
-                kinds.push(kind);
-                kinds.len() - 1
-            })
-        });
+        let number = kind.and_then(|kind| kinds.iter().position(|known| *known == kind));
         let part = Part { label: row.name.clone(), value, colour: plot::colour(number) };
         parts(&mut groups, group, bar).push(part);
     }
     let plot = Plot { id: id.to_owned(), title: title.to_owned(), unit, groups };
     let svg = plot.render()?;
     let mut key = String::new();
-    for (number, kind) in kinds.into_iter().enumerate() {
+    for (number, kind) in kinds.iter().enumerate() {
         let _ = write!(key, "<i class=\"b line-{number}\"></i>{}", escape(kind));
     }
+    key.push_str("<i class=\"k\"></i>not in the paper");
     Some(format!("<figure><h3>{}</h3>{svg}<figcaption class=\"key\">{key}</figcaption></figure>", escape(unit)))
 }
 
@@ -63,13 +78,18 @@ mod tests {
             part("here", None, None, Some(40.0)),
             Row::new("alone", "%", Some(1.0), Some(1.0)),
         ];
-        let figure = render("id", "title", "%", rows.iter()).unwrap();
+        let kinds = kinds(&rows);
+        assert_eq!(kinds, ["User", "IP"]);
+        let figure = render("id", "title", "%", &kinds, rows.iter()).unwrap();
         assert!(figure.contains("data-plot=\"id\" data-marks=\"4\""), "{figure}");
-        assert!(figure.contains("<i class=\"b line-0\"></i>User<i class=\"b line-1\"></i>IP"), "{figure}");
+        assert!(
+            figure.contains("<i class=\"b line-0\"></i>User<i class=\"b line-1\"></i>IP<i class=\"k\">"),
+            "{figure}"
+        );
         assert!(
             figure.contains("here, &lt;IP&gt;: 60.0 %") && figure.contains("here, &lt;none&gt;: 40.0 %"),
             "{figure}"
         );
-        assert!(!figure.contains("alone") && render("id", "title", "%", rows[5..].iter()).is_none());
+        assert!(!figure.contains("alone") && render("id", "title", "%", &kinds, rows[4..].iter()).is_none());
     }
 }

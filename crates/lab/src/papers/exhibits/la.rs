@@ -30,9 +30,11 @@ pub const EXHIBITS: &[Exhibit] = &[
         &["la-layers"],
         "The answers of a server, from its write until the device has the last byte. Each row names the paper's layers, then \
          ours. The engine copies and sums in one pass, so checksum and mcopy are one row; it writes IP's header with TCP's, so \
-         segment and IP are one; its ATM is the system call that sends a frame, with what the kernel does in it. The queue \
-         from program to engine has no row in the paper. Where a kernel permits tracepoints only, User, TCP and IP are one \
-         time. What its driver does has no point, so its ATM is empty. The paper's machine has 25 MHz: compare shares.",
+         segment and IP are one; its ATM is the system call that sends a frame, with all that the kernel does in it. The \
+         kernel's time ends where its driver begins, so its ATM is empty: compare the rest. The queue from program to \
+         engine has no row in the paper. Where a kernel permits tracepoints only, User, TCP and IP are one time; a message \
+         that is cut between IP and the device, as 8,000 bytes without offloads are, is not seen. The paper's machine has \
+         25 MHz: compare shares. Beside a wire, the paper's shares and total are of the rows that are seen there.",
     ),
     measured(
         "la-table-3",
@@ -42,10 +44,11 @@ pub const EXHIBITS: &[Exhibit] = &[
         "The requests of a server, from the frame until its read returns. Each row names the paper's layers, then ours. A \
          message is the segments that arrive together; the paper's time is that of the last segment only, and with an MTU \
          of 1500 here more than 1,448 bytes arrive as several unless devices join them. A TAP device and AF_XDP do not tell \
-         when a frame arrived, so the engine's ATM and IPQ are empty there, and shares are of the rest; that time is in table \
-         1. The engine tells the program before TCP has decided (LC §3.3.1): that time is beside the way. Its \
-         program is on its own thread, so its wake-up is a call; the kernel's is a switch of threads. Checksum is the \
-         engine's check, copy and placement. The kernel checks in parse or place, or has the device do it.",
+         when a frame arrived, so the engine's ATM and IPQ are empty there; that time is in table 1. The engine tells the \
+         program before TCP has decided (LC §3.3.1): that time is beside the way. Its program is on its thread, so its \
+         wake-up is a call; the kernel's is a switch of threads. Checksum is the engine's check, copy and placement. The \
+         kernel checks in parse or place, or has the device do it. Beside a wire, the paper's shares and total are of the \
+         rows that are seen there.",
     ),
     measured(
         "la-pcb-search",

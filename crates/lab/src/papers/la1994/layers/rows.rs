@@ -83,11 +83,13 @@ fn block(rows: &mut Vec<Row>, way: Direction, seen: &Seen<'_>) {
         return;
     }
     let block = Block { bytes: seen.bytes, bar: seen.wire };
-    let total = table.total(seen.bytes);
-    for part in parts {
+    let found: Vec<[Option<f64>; 2]> = parts.iter().map(|part| seen.medians(way, |means| means.part(part))).collect();
+    // The paper's shares and total are of what is seen here, so that both are of the same.
+    let times = parts.iter().zip(&found).filter(|(_, here)| here[0].is_some());
+    let total = times.filter_map(|(part, _)| table.sum(part.paper, seen.bytes)).reduce(|sum, time| sum + time);
+    for (part, here) in parts.iter().zip(found) {
         let time = table.sum(part.paper, seen.bytes);
-        let share = time.zip(total).map(|(time, total)| 100.0 * time / total);
-        let here = seen.medians(way, |means| means.part(part));
+        let share = time.zip(total).filter(|_| here[0].is_some()).map(|(time, total)| 100.0 * time / total);
         block.both(rows, &part.name(), [time, share], here, kind(way, part.paper));
     }
     let between = seen.medians(way, |means| means.between(way));
@@ -99,7 +101,7 @@ fn block(rows: &mut Vec<Row>, way: Direction, seen: &Seen<'_>) {
         rows.push(Row::new(block.name(&name), "us", None, Some(beside)).drawn(Drawn::Not));
     }
     let [whole, _] = seen.medians(way, |means| means.whole(way));
-    rows.push(Row::new(block.name("total"), "us", total, whole).drawn(Drawn::Not));
+    rows.push(Row::new(block.name("total of these"), "us", total, whole).drawn(Drawn::Not));
 }
 
 /// The rows of one size and bar.
@@ -111,7 +113,7 @@ struct Block<'a> {
 
 impl Block<'_> {
     fn name(&self, of: &str) -> String {
-        format!("{} bytes, {}, {of}", self.bytes, self.bar)
+        format!("{} bytes · {} · {of}", self.bytes, self.bar)
     }
 
     fn share(&self, of: &str) -> String {
@@ -148,7 +150,7 @@ fn kind(way: Direction, paper: &[&'static str]) -> Option<&'static str> {
         _ => name,
     };
     let first = of(paper.first().copied()?);
-    Some(if paper.iter().all(|name| of(*name) == first) { first } else { "several in one" })
+    Some(if paper.iter().all(|name| of(name) == first) { first } else { "several in one" })
 }
 
 #[cfg(test)]
@@ -179,15 +181,15 @@ mod tests {
     fn each_part_has_the_papers_time_and_share_beside_it() {
         let rows = table(Direction::Transmit, &[500], &[seen(Stack::Engine)]);
         let find = |name: &str| rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("{name}: {rows:?}"));
-        let row = find("500 bytes, 4.4BSD, ATM, TCP mcopy");
+        let row = find("500 bytes · 4.4BSD, ATM · TCP mcopy");
         assert_eq!((row.paper, row.here, &row.drawn), (Some(80.0), None, &Drawn::Not));
-        let row = find("500 bytes, wire, TCP checksum, TCP mcopy: copy-and-checksum");
+        let row = find("500 bytes · wire · TCP checksum, TCP mcopy: copy-and-checksum");
         assert_eq!((row.paper, row.here), (Some(170.0), Some(1.0)));
-        let row = find("500 bytes, wire, TCP segment, IP: segment without copy-and-checksum, share");
+        let row = find("500 bytes · wire · TCP segment, IP: segment without copy-and-checksum, share");
         let (paper, here) = (row.paper.unwrap(), row.here.unwrap());
         assert!((paper - 100.0 * 107.0 / 469.0).abs() < 1e-9 && (here - 100.0 / 12.0).abs() < 1e-9, "{row:?}");
-        assert_eq!(find("500 bytes, wire, no row: send-queue").paper, None);
-        assert_eq!(find("500 bytes, wire, total").here, Some(12.0));
+        assert_eq!(find("500 bytes · wire · no row: send-queue").paper, None);
+        assert_eq!(find("500 bytes · wire · total of these").here, Some(12.0));
         assert!(table(Direction::Transmit, &[501], &[]).is_empty());
     }
 
@@ -215,6 +217,19 @@ mod tests {
             }
             assert!(kinds.len() <= crate::report::lines::COLOURS, "{kinds:?}");
         }
+    }
+
+    #[test]
+    fn the_papers_shares_are_of_what_is_seen_here() {
+        let rows = table(Direction::Transmit, &[500], &[seen(TRACEPOINTS)]);
+        let of = |name: &str| {
+            rows.iter()
+                .filter(|row| row.name.starts_with("500 bytes · wire"))
+                .find(|row| row.name.contains(name))
+                .unwrap()
+        };
+        assert_eq!((of("send-queue, share").paper, of("ATM: not seen, share").paper), (Some(100.0), None));
+        assert_eq!((of("ATM: not seen").paper, of("total of these").paper), (Some(71.0), Some(398.0)));
     }
 
     #[test]
