@@ -68,7 +68,7 @@ pub enum Mark {
 
 /// A part of a bar.
 pub struct Part {
-    /// Its name.
+    /// Name that a pointer on it shows.
     pub label: String,
     /// Its length, in the unit of the plot.
     pub value: f64,

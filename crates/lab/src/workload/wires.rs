@@ -158,7 +158,7 @@ pub struct Made<S> {
     far: Far,
     /// The server's addresses: IPv4, then IPv6 if this machine has it.
     pub addrs: Vec<IpAddr>,
-    /// The server.
+    /// The handle of its server, as `start` returned it.
     pub server: S,
 }
 

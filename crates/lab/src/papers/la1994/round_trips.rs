@@ -51,7 +51,7 @@ enum Wire<'a> {
     Memory(Sums),
 }
 
-/// Who answers for the bytes of a segment on a wire in memory.
+/// The check of a segment's bytes on a wire in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sums {
     /// TCP's checksum.

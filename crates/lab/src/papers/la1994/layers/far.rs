@@ -29,7 +29,7 @@ const WAIT: Duration = Duration::from_millis(20);
 /// Connections of a server of the kernel's: one at a time, and one that is not closed yet.
 const CONNECTIONS: usize = 64;
 
-/// What all servers share with the measurement.
+/// Orders of the measurement to all servers, and their answers.
 #[derive(Default)]
 pub struct Orders {
     /// Bytes of a request, and of its answer, on the next connection.
@@ -82,7 +82,7 @@ pub fn start<'scope>(
             };
             serve(net.as_mut(), addresses[0].addr.ip(), &orders, &ready)
         });
-        // Whoever waits for the server to be ready is told, or else who asks why it does not answer.
+        // The starter waits for the server to be ready and is told. A later error is for the client, which gets no answer.
         if let Err(error) = served
             && let Err(late) = ready.send(Err(error))
         {

@@ -23,11 +23,11 @@ pub enum Stack {
 pub struct Seen<'a> {
     /// The wire's name.
     pub wire: &'a str,
-    /// Its stack.
+    /// The stack of its server, by how it is seen.
     pub stack: Stack,
     /// Bytes of a message.
     pub bytes: usize,
-    /// The slices.
+    /// The mean times of each slice.
     pub slices: Vec<Means>,
 }
 
@@ -124,7 +124,7 @@ impl Block<'_> {
         Drawn::Part { group: format!("{} bytes", self.bytes), bar: self.bar.to_owned(), kind }
     }
 
-    /// The rows of a part: its time and its share. What was not seen is not drawn.
+    /// The rows of a part: its time and its share. A part that was not seen is not drawn.
     fn both(
         &self,
         rows: &mut Vec<Row>,
