@@ -45,8 +45,8 @@ pub const EXHIBITS: &[Exhibit] = &[
          message is the segments that arrive together; the paper's time is that of the last segment only, and with an MTU \
          of 1500 here more than 1,448 bytes arrive as several unless devices join them. A TAP device and AF_XDP do not tell \
          when a frame arrived, so the engine's ATM and IPQ are empty there; that time is in table 1. The engine tells the \
-         program before TCP has decided (LC §3.3.1): that time is beside the way. Its program is on its thread, so its \
-         wake-up is a call; the kernel's is a switch of threads. Checksum is the engine's check, copy and placement. The \
+         program before TCP decides (LC §3.3.1); here program and both halves of the engine share a thread, so its wake-up is \
+         the rest of a turn, with the decision in it. The kernel's is a switch of threads. Checksum is the engine's check, copy and placement. The \
          kernel checks in parse or place, or has the device do it. Beside a wire, the paper's shares and total are of the \
          rows that are seen there.",
     ),
@@ -104,8 +104,8 @@ pub const EXHIBITS: &[Exhibit] = &[
         "la-table-7",
         "Table 7",
         "round trips with and without TCP's checksum",
-        &["la-round-trips"],
-        "Two engines on one thread over a wire in memory: no device, no wake-up. The checksum is left out in two ways: \
+        &["la-sums"],
+        "Two engines on one thread over a wire in memory, by its CPU clock. The checksum is left out in two ways: \
          by the device, whose wire vouches for its bytes, and by agreement of both engines (--integrity link), on a wire \
          that does not, as the paper's would. One pass of copy and checksum leaves little to save by leaving it out.",
     ),

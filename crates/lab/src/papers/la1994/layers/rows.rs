@@ -97,7 +97,7 @@ fn block(rows: &mut Vec<Row>, way: Direction, seen: &Seen<'_>) {
     if way == Direction::Receive
         && let [Some(beside), _] = seen.medians(way, |means| means.layer(Layer::DecideBeside))
     {
-        let name = format!("beside the way: {}", Layer::DecideBeside.name());
+        let name = format!("within wake-up: {}", Layer::DecideBeside.name());
         rows.push(Row::new(block.name(&name), "us", None, Some(beside)).drawn(Drawn::Not));
     }
     let [whole, _] = seen.medians(way, |means| means.whole(way));
