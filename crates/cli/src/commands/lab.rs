@@ -37,7 +37,7 @@ enum What {
     Rsc(PaperArgs),
     /// The loosely coupled split (Shalev, Makhervaks and others, 2006)
     Lc(PaperArgs),
-    /// Latency analysis: copies, checksums, searches, round trips (Wolman and others, 1994)
+    /// Latency analysis: layers, copies, checksums, searches, round trips (Wolman and others, 1994)
     La(PaperArgs),
     /// Handoff policies, on a simulated NIC (Kim and Rixner, 2006)
     Ch(PaperArgs),

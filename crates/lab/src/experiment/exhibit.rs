@@ -70,21 +70,52 @@ pub struct Row {
     pub paper: Option<f64>,
     /// The value here, if there is one.
     pub here: Option<f64>,
-    /// The line of a plot that the value is on, and its x.
+    /// How a page draws the value.
     #[serde(skip)]
-    pub on: Option<(String, f64)>,
+    pub drawn: Drawn,
+}
+
+/// How a page draws the value of a row.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Drawn {
+    /// As a bar, beside that of the paper's value.
+    Bar,
+    /// As a point of a line.
+    Point {
+        /// The line's name.
+        line: String,
+        /// The point's place on the line.
+        x: f64,
+    },
+    /// As a part of a bar: the value here, or the paper's if there is none here.
+    Part {
+        /// The bars that are compared with each other.
+        group: String,
+        /// The bar, by its name in the group.
+        bar: String,
+        /// The meaning of the part's colour, of which a plot has seven; `None` for grey.
+        kind: Option<&'static str>,
+    },
+    /// Not at all.
+    Not,
 }
 
 impl Row {
     /// A row that stands alone.
     pub fn new(name: impl Into<String>, unit: &'static str, paper: Option<f64>, here: Option<f64>) -> Row {
-        Row { name: name.into(), unit, paper, here, on: None }
+        Row { name: name.into(), unit, paper, here, drawn: Drawn::Bar }
+    }
+
+    /// The same row, drawn in another way.
+    #[must_use]
+    pub fn drawn(self, drawn: Drawn) -> Row {
+        Row { drawn, ..self }
     }
 
     /// A row on a line of a plot, named by the line and `at`, the name and value of its x.
     pub fn point(line: &str, at: (&str, f64), unit: &'static str, paper: Option<f64>, here: Option<f64>) -> Row {
         let (axis, x) = at;
-        Row { name: format!("{line}, {axis} {x}"), unit, paper, here, on: Some((line.to_owned(), x)) }
+        Row::new(format!("{line}, {axis} {x}"), unit, paper, here).drawn(Drawn::Point { line: line.to_owned(), x })
     }
 
     /// The difference to the paper, as a share of the paper's value.

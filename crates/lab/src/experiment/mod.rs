@@ -26,7 +26,7 @@ mod lab;
 mod series;
 mod source;
 
-pub use exhibit::{Exhibit, Method, Row, Rows, of};
+pub use exhibit::{Drawn, Exhibit, Method, Row, Rows, of};
 pub use extent::{Extent, PLANS, plan};
 pub use findings::Findings;
 pub use lab::Lab;

@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 17] = [
+pub const ALL: [Experiment; 19] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -52,8 +52,10 @@ pub const ALL: [Experiment; 17] = [
     ch2006::testbed::EXPERIMENT,
     la1994::MEMORY,
     la1994::ROUND_TRIPS,
+    la1994::LAYERS,
     la1994::PREDICTION,
     la1994::PASSES,
+    la1994::SUMS,
     la1994::CORRUPTION,
     tap::EXPERIMENT,
     programs::EXPERIMENT,

@@ -184,7 +184,7 @@ fn figure(body: &mut String, id: &'static str, title: &str, unit: &'static str, 
         mark: Mark::Bar(Median { median: value, min: value, max: value }),
     };
     let group = Group { label: String::new(), rows: rows.into_iter().map(row).collect() };
-    let plot = Plot { id, title: title.to_owned(), unit, groups: vec![group] };
+    let plot = Plot { id: id.to_owned(), title: title.to_owned(), unit, groups: vec![group] };
     if let Some(svg) = plot.render() {
         let _ = write!(body, "<figure><h3>{} <span class=\"soft\">{unit}</span></h3>{svg}</figure>", escape(title));
     }

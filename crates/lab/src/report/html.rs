@@ -161,7 +161,12 @@ fn plot(
         report.wires.iter().filter_map(row).collect()
     };
     let groups = report.loads.iter().filter(pick).map(|load| Group { label: load.name.clone(), rows: rows(load) });
-    Plot { id, title: title.to_owned(), unit, groups: groups.filter(|group| !group.rows.is_empty()).collect() }
+    Plot {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        unit,
+        groups: groups.filter(|group| !group.rows.is_empty()).collect(),
+    }
 }
 
 fn checks(page: &mut String, report: &Report) {

@@ -23,8 +23,8 @@ const LABEL_Y: f64 = 11.0;
 const LABEL_X: f64 = 30.0;
 /// Lines of more points have no circles.
 const CIRCLES: usize = 16;
-/// Colours that the style sheet has for lines.
-const COLOURS: usize = 6;
+/// Colours that the style sheet has for lines, and for parts of bars.
+pub const COLOURS: usize = 7;
 
 /// A plot of lines.
 pub struct Lines {

@@ -109,5 +109,10 @@ fn bars(moves: &Moves, id: &'static str, title: &str, figure: Figure) -> Plot {
         Some(Row { label: way.wire.name.clone(), side: way.wire.side, mark })
     };
     let rows = moves.ways.iter().filter_map(row).collect();
-    Plot { id, title: title.to_owned(), unit: figure.unit(), groups: vec![Group { label: "1 MB files".into(), rows }] }
+    Plot {
+        id: id.to_owned(),
+        title: title.to_owned(),
+        unit: figure.unit(),
+        groups: vec![Group { label: "1 MB files".into(), rows }],
+    }
 }

@@ -9,8 +9,10 @@
 //!   group
 //!     label        ██████████|--       12.3 Gb/s
 //!     label        █████|-              6.1 Gb/s
+//!     label        ███▒▒▒▒░░            9.0 Gb/s
 //! ```
 
+use super::lines::COLOURS;
 use super::{Side, short};
 use baton_apps::html_text::escape;
 use baton_apps::measure::Median;
@@ -27,7 +29,7 @@ const BAR: f64 = 11.0;
 /// A chart of horizontal bars in groups.
 pub struct Plot {
     /// Short identifier, unique in the page.
-    pub id: &'static str,
+    pub id: String,
     /// Title of the plot.
     pub title: String,
     /// Unit of the numbers.
@@ -60,6 +62,28 @@ pub enum Mark {
     Bar(Median),
     /// A span from one value to another, both with a dot.
     Span(f64, f64),
+    /// A bar of parts, one after the other. Those of 0 and less are left out.
+    Stack(Vec<Part>),
+}
+
+/// A part of a bar.
+pub struct Part {
+    /// Name that a pointer on it shows.
+    pub label: String,
+    /// Its length, in the unit of the plot.
+    pub value: f64,
+    /// Its class of colour: see [`colour`].
+    pub colour: String,
+}
+
+/// The class of the colour with this number; without one, that of what has no colour of its own.
+pub fn colour(number: Option<usize>) -> String {
+    number.map_or("kernel".to_owned(), |number| format!("baton line-{}", number % COLOURS))
+}
+
+/// The parts of a bar that can be drawn.
+fn shown(parts: &[Part]) -> impl Iterator<Item = &Part> {
+    parts.iter().filter(|part| part.value > 0.0)
 }
 
 impl Mark {
@@ -67,6 +91,7 @@ impl Mark {
         match self {
             Mark::Bar(value) => value.max,
             Mark::Span(_, to) => *to,
+            Mark::Stack(parts) => shown(parts).map(|part| part.value).sum(),
         }
     }
 
@@ -75,6 +100,7 @@ impl Mark {
         match self {
             Mark::Bar(_) => 1,
             Mark::Span(..) => 3,
+            Mark::Stack(parts) => shown(parts).count(),
         }
     }
 }
@@ -99,7 +125,7 @@ impl Plot {
         let mut svg = format!(
             "<svg class=\"plot\" data-plot=\"{id}\" data-marks=\"{marks}\" viewBox=\"0 0 {WIDTH} {height}\" \
              role=\"img\" aria-labelledby=\"{id}-title\"><title id=\"{id}-title\">{title}</title>",
-            id = self.id,
+            id = escape(&self.id),
             title = escape(&self.title),
         );
         let mut y = 0.0;
@@ -120,9 +146,11 @@ impl Plot {
     }
 
     fn row(&self, svg: &mut String, row: &Row, middle: f64, scale: &dyn Fn(f64) -> f64) {
-        let side = match row.side {
-            Side::Kernel => "kernel",
-            Side::Baton => "baton",
+        let side = match (&row.mark, row.side) {
+            // Each part has a colour of its own.
+            (Mark::Stack(_), _) => "stack",
+            (_, Side::Kernel) => "kernel",
+            (_, Side::Baton) => "baton",
         };
         let base = middle + 4.0;
         let _ =
@@ -153,7 +181,49 @@ impl Plot {
                 );
                 format!("{} – {}", short(*from), short(*to))
             }
+            Mark::Stack(parts) => {
+                let mut end = 0.0;
+                for Part { label, value, colour } in shown(parts) {
+                    let (from, to) = (scale(end), scale(end + value));
+                    let _ = write!(
+                        svg,
+                        "<g class=\"{colour}\"><rect class=\"mark\" x=\"{from:.1}\" y=\"{}\" width=\"{:.1}\" \
+                         height=\"{BAR}\"><title>{}: {} {}</title></rect></g>",
+                        middle - BAR / 2.0,
+                        to - from,
+                        escape(label),
+                        short(*value),
+                        escape(self.unit)
+                    );
+                    end += value;
+                }
+                short(end)
+            }
         };
         let _ = write!(svg, "<text class=\"value\" x=\"{WIDTH}\" y=\"{base}\">{number}</text></g>");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_bar_follow_each_other() {
+        let part = |label: &str, value, number| Part { label: label.into(), value, colour: colour(number) };
+        let bar = |parts| Row { label: "bar".into(), side: Side::Baton, mark: Mark::Stack(parts) };
+        let parts = vec![part("a <b>", 25.0, Some(1)), part("gone", -1.0, Some(2)), part("c", 75.0, None)];
+        let rows = vec![bar(parts), bar(vec![part("d", 50.0, Some(7))])];
+        let group = Group { label: "g".into(), rows };
+        let plot = Plot { id: "stack".into(), title: "t".into(), unit: "%", groups: vec![group] };
+        let svg = plot.render().unwrap();
+        assert!(svg.contains("data-marks=\"3\"") && svg.matches("<rect").count() == 3, "{svg}");
+        assert!(svg.contains("<g class=\"baton line-1\"><rect class=\"mark\" x=\"108.0\""), "{svg}");
+        assert!(svg.contains("<g class=\"kernel\"><rect class=\"mark\" x=\"137.5\""), "{svg}");
+        assert!(svg.contains("width=\"59.0\"") && svg.contains(">50.0</text>"), "{svg}");
+        assert!(
+            svg.contains("<g class=\"stack\">") && svg.contains("a &lt;b&gt;: 25.0 %") && !svg.contains("gone"),
+            "{svg}"
+        );
     }
 }

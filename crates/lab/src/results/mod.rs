@@ -1,8 +1,9 @@
 //! Tables and figures of papers with the rows that were found: as text, JSON, CSV and a page.
 
 mod pairs;
+mod stacks;
 
-use crate::experiment::{Exhibit, Method, Row};
+use crate::experiment::{Drawn, Exhibit, Method, Row};
 use crate::report::claim::{self, Claim};
 use crate::report::lines::{Line, Lines};
 use crate::report::{Machine, html, short};
@@ -158,20 +159,22 @@ fn table_of(body: &mut String, rows: &[Row]) {
     }
 }
 
-/// A plot for each unit: lines where rows are points of a line, pairs of bars for the others.
+/// Plots for each unit: lines, pairs of bars, and bars of parts, as the rows say.
 fn plots(id: &str, rows: &[Row]) -> String {
     let mut units: Vec<&'static str> = rows.iter().map(|row| row.unit).collect();
     units.sort_unstable();
     units.dedup();
-    let mut out = String::new();
+    let (mut out, kinds) = (String::new(), stacks::kinds(rows));
     for (number, unit) in units.into_iter().enumerate() {
         let of_unit = || rows.iter().filter(move |row| row.unit == unit);
-        let lines = lines(of_unit().filter(|row| row.on.is_some()));
+        let lines = lines(of_unit());
         if !lines.is_empty() {
             let plot = Lines { id: format!("{id}-line-{number}"), title: format!("{id}, {unit}"), unit, lines };
             let _ = write!(out, "<figure>{}</figure>", plot.render());
         }
-        let alone = of_unit().filter(|row| row.on.is_none());
+        let (stack, title) = (format!("{id}-stack-{number}"), format!("{id}, {unit}"));
+        out.extend(stacks::render(&stack, &title, unit, &kinds, of_unit()));
+        let alone = of_unit().filter(|row| row.drawn == Drawn::Bar);
         if let Some(svg) = pairs::render(&format!("{id}-bar-{number}"), &format!("{id}, {unit}"), alone) {
             let _ = write!(out, "<figure><figcaption>{}</figcaption>{svg}</figure>", escape(unit));
         }
@@ -183,7 +186,7 @@ fn plots(id: &str, rows: &[Row]) -> String {
 fn lines<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
-        let Some((name, x)) = &row.on else { continue };
+        let Drawn::Point { line: name, x } = &row.drawn else { continue };
         for (value, paper) in [(row.here, false), (row.paper, true)] {
             let Some(y) = value else { continue };
             match lines.iter_mut().find(|line| line.label == *name && line.paper == paper) {

@@ -108,10 +108,78 @@ fn has_ipv6() -> bool {
 /// If not even the kernel's own wires can be made.
 pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Link>, Vec<String>)> {
     let services = [format!("--service=http={}", site.dir().display())];
-    let (mut links, mut not_shown) = (Vec::new(), Vec::new());
+    let mut kernel: Option<Rc<RefCell<Server>>> = None;
+    let (made, mut not_shown) = make(world, stop, |far| {
+        if let (true, Some(server)) = (far.is_kernel(), &kernel) {
+            return Ok(server.clone());
+        }
+        let server = Rc::new(RefCell::new(Server::start(&world.server, &far.stack(), &services, stop)?));
+        if far.is_kernel() {
+            kernel = Some(server.clone());
+        }
+        Ok(server)
+    })?;
     if !has_ipv6() {
-        not_shown.push("IPv6: not enabled in this kernel".to_owned());
+        not_shown.insert(0, "IPv6: not enabled in this kernel".to_owned());
     }
+    Ok((made.into_iter().map(Made::link).collect(), not_shown))
+}
+
+/// The far end of a wire, as a server needs to know it.
+pub struct Far {
+    /// The device as `baton serve --port` names it; `kernel` for the kernel's own stack.
+    pub port: String,
+    /// The addresses with their prefix lengths: IPv4, then IPv6 if this machine has it.
+    pub cidrs: Vec<String>,
+}
+
+impl Far {
+    /// True if the kernel's own stack serves there.
+    pub fn is_kernel(&self) -> bool {
+        self.port == KERNEL
+    }
+
+    /// The options of `baton serve` for the stack.
+    fn stack(&self) -> String {
+        if self.is_kernel() {
+            return format!("--port {KERNEL}");
+        }
+        let stack = format!("--port {} --cc reno", self.port);
+        self.cidrs.iter().fold(stack, |stack, cidr| format!("{stack} --addr {cidr}"))
+    }
+}
+
+/// The name of the kernel's stack among ports.
+const KERNEL: &str = "kernel";
+
+/// A wire with a server at its far end.
+pub struct Made<S> {
+    plan: &'static Plan,
+    far: Far,
+    /// The server's addresses: IPv4, then IPv6 if this machine has it.
+    pub addrs: Vec<IpAddr>,
+    /// The handle of its server, as `start` returned it.
+    pub server: S,
+}
+
+impl<S> Made<S> {
+    /// The wire's name.
+    pub fn name(&self) -> &'static str {
+        self.plan.name
+    }
+}
+
+/// Makes all wires that this machine allows, with the server at the far end of each that `start` starts.
+/// The second value lists the wires that could not be made, with the reasons.
+///
+/// # Errors
+/// If not even the kernel's own wires can be made, or the measurement is asked to end.
+pub fn make<S>(
+    world: &World,
+    stop: &Stop,
+    mut start: impl FnMut(&Far) -> anyhow::Result<S>,
+) -> anyhow::Result<(Vec<Made<S>>, Vec<String>)> {
+    let (mut made, mut missing) = (Vec::new(), Vec::new());
     for (plan, subnet) in PLANS.iter().zip(0..) {
         if let Kind::Kernel { offloads } = plan.kind {
             veth(world, &plan.device(), offloads)?;
@@ -119,52 +187,33 @@ pub fn links(world: &World, site: &Site, stop: &Stop) -> anyhow::Result<(Vec<Lin
             configure(&world.client, &plan.device(), &cidrs(subnet, 1))?;
         }
     }
-    let kernel = Rc::new(RefCell::new(Server::start(&world.server, KERNEL, &services, stop)?));
     for (plan, subnet) in PLANS.iter().zip(0..) {
-        let started = match plan.kind {
-            Kind::Kernel { .. } => Ok((KERNEL.to_owned(), kernel.clone())),
-            _ => baton(world, plan, subnet, &services, stop),
-        };
+        let far = plan.far(subnet);
+        let started = if far.is_kernel() { start(&far) } else { baton(world, plan, subnet, || start(&far)) };
         match started {
-            Ok((stack, server)) => links.push(plan.link(subnet, &stack, server)),
+            Ok(server) => made.push(Made { plan, far, addrs: addrs(subnet, 2), server }),
             Err(_) if stop.requested() => anyhow::bail!("interrupted"),
-            Err(error) => not_shown.push(format!("{}: {error:#}", plan.name)),
+            Err(error) if far.is_kernel() => return Err(error),
+            Err(error) => missing.push(format!("{}: {error:#}", plan.name)),
         }
     }
-    Ok((links, not_shown))
+    Ok((made, missing))
 }
 
-/// The options of `baton serve` for the kernel's stack.
-const KERNEL: &str = "--port kernel";
-
-/// Makes a wire with Baton at its far end and starts Baton there.
-fn baton(
-    world: &World,
-    plan: &Plan,
-    subnet: u8,
-    options: &[String],
-    stop: &Stop,
-) -> anyhow::Result<(String, Rc<RefCell<Server>>)> {
+/// Makes a wire with Baton at its far end, where `start` starts it.
+fn baton<S>(world: &World, plan: &Plan, subnet: u8, start: impl FnOnce() -> anyhow::Result<S>) -> anyhow::Result<S> {
     let device = plan.device();
-    let port = match plan.kind {
-        Kind::Tap { vnet: true } => format!("tap:{device}"),
-        Kind::Tap { vnet: false } => format!("tap:{device},novnet"),
-        _ => format!("xdp:{device}"),
-    };
-    let stack = cidrs(subnet, 2)
-        .iter()
-        .fold(format!("--port {port} --cc reno"), |stack, cidr| format!("{stack} --addr {cidr}"));
     if plan.kind == Kind::Xdp {
         veth(world, &device, false)?;
         world.server.ip(&format!("link set {device} up"))?;
     }
-    let server = Server::start(&world.server, &stack, options, stop)?;
+    let server = start()?;
     if plan.kind != Kind::Xdp {
         // The kernel's end of the TAP device moves to the client; Baton's descriptor stays open here.
         world.server.ip(&format!("link set {device} netns {}", world.client.name()))?;
     }
     configure(&world.client, &device, &cidrs(subnet, 1))?;
-    Ok((stack, Rc::new(RefCell::new(server))))
+    Ok(server)
 }
 
 impl Plan {
@@ -173,19 +222,35 @@ impl Plan {
         format!("bt-{}", self.id)
     }
 
-    fn link(&self, subnet: u8, stack: &str, server: Rc<RefCell<Server>>) -> Link {
+    /// The far end on a subnet.
+    fn far(&self, subnet: u8) -> Far {
+        let device = self.device();
+        let port = match self.kind {
+            Kind::Kernel { .. } => KERNEL.to_owned(),
+            Kind::Tap { vnet: true } => format!("tap:{device}"),
+            Kind::Tap { vnet: false } => format!("tap:{device},novnet"),
+            Kind::Xdp => format!("xdp:{device}"),
+        };
+        Far { port, cidrs: cidrs(subnet, 2) }
+    }
+}
+
+impl Made<Rc<RefCell<Server>>> {
+    fn link(self) -> Link {
+        let Made { plan, far, addrs, server } = self;
+        let stack = far.stack();
         let command =
             format!("baton serve {stack} --service echo --service discard --service chargen --service http=DIR");
         Link {
             wire: Wire {
-                id: self.id.to_owned(),
-                side: if matches!(self.kind, Kind::Kernel { .. }) { Side::Kernel } else { Side::Baton },
-                name: self.name.to_owned(),
-                about: self.about.to_owned(),
-                baseline: self.baseline.map(str::to_owned),
+                id: plan.id.to_owned(),
+                side: if far.is_kernel() { Side::Kernel } else { Side::Baton },
+                name: plan.name.to_owned(),
+                about: plan.about.to_owned(),
+                baseline: plan.baseline.map(str::to_owned),
                 command,
             },
-            addrs: addrs(subnet, 2),
+            addrs,
             server,
             downloads: 0,
             broken: false,
@@ -212,14 +277,15 @@ pub struct TapRun {
 pub fn tap_run(world: &World, run: &TapRun, stop: &Stop) -> anyhow::Result<Run> {
     let plan = PLANS.iter().find(|plan| plan.kind == Kind::Tap { vnet: run.offloads }).expect("the plans have both");
     let options = [format!("--message={}", run.message_bytes)];
-    let (_, server) = baton(world, plan, 100, &options, stop)?;
-    let before = server.borrow_mut().stats(stop)?.engine;
+    let stack = plan.far(100).stack();
+    let mut server = baton(world, plan, 100, || Server::start(&world.server, &stack, &options, stop))?;
+    let before = server.stats(stop)?.engine;
     let arguments = [
         format!("--size={}", run.message_bytes),
         format!("--seconds={}", run.length.as_secs_f64()),
         format!("--warmup={}", (run.length / 4).as_secs_f64()),
     ];
     let outcome = generate(world, addrs(100, 2)[0], run.load, &arguments, stop)?;
-    let after = server.borrow_mut().stats(stop)?.engine;
+    let after = server.stats(stop)?.engine;
     Ok(Run { tce: tce_share(before.as_ref(), after.as_ref()), ..Run::from(outcome) })
 }

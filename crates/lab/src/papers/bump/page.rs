@@ -175,7 +175,7 @@ impl Results {
             figures.push(("limit-cpu", Figure::CpuPerByte));
         }
         let plot = |(id, figure): (&'static str, Figure)| Plot {
-            id,
+            id: id.to_owned(),
             title: title(chapter),
             unit: figure.unit(),
             groups: self.groups(chapter, figure),

@@ -379,7 +379,7 @@ impl Report {
                 let rows = self.series.iter().filter(|series| series.point.steer == steer).filter_map(row).collect();
                 Group { label: steer.word().into(), rows }
             });
-            let plot = Plot { id, title: title.to_owned(), unit: "µs", groups: groups.collect() };
+            let plot = Plot { id: id.to_owned(), title: title.to_owned(), unit: "µs", groups: groups.collect() };
             if let Some(svg) = plot.render() {
                 let _ = write!(body, "<figure><h3>{title} <span class=\"soft\">µs</span></h3>{svg}</figure>");
             }

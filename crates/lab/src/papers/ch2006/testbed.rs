@@ -1,6 +1,6 @@
 //! CH §5 in virtual time: the configurations of the paper's simulated web server, in the testbed.
 
-use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Row, Rows};
+use crate::experiment::{Axis, Drawn, Experiment, Extent, Findings, Lab, Row, Rows};
 use crate::report::claim::Claim;
 use crate::report::short;
 use anyhow::Context;
@@ -67,8 +67,8 @@ impl Outcome {
     fn findings(&self) -> anyhow::Result<Findings> {
         let row = |row: &ch::Row| {
             let ch::Row { id, name, unit, paper, here, on } = row;
-            let on = on.map(|(line, x)| (line.to_owned(), x));
-            (*id, Row { name: name.clone(), unit, paper: *paper, here: *here, on })
+            let drawn = on.map_or(Drawn::Bar, |(line, x)| Drawn::Point { line: line.to_owned(), x });
+            (*id, Row { name: name.clone(), unit, paper: *paper, here: *here, drawn })
         };
         let rows: Rows = self.rows.iter().map(row).collect();
         let claims = self.comparisons.iter().map(claim).collect();

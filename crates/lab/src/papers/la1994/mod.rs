@@ -1,21 +1,23 @@
-//! LA, *Latency Analysis of TCP on an ATM Network*: what copies, checksums and the search for a
-//! connection cost, round trips over every device, round trips with and without header prediction and one
-//! pass, and who finds damage.
-//!
-//! The paper's tables by layer (2 and 3) are not here yet.
+//! LA, *Latency Analysis of TCP on an ATM Network*: round trips over every device, where the time of a
+//! message goes by layer, what copies, checksums and the search for a connection cost, round trips with and
+//! without header prediction, one pass and checksums, and who finds damage.
 
 mod corruption;
 mod kernels;
+mod layers;
 mod passes;
 mod prediction;
 mod round_trips;
 mod search;
+mod sums;
 mod trips;
 
 pub use corruption::EXPERIMENT as CORRUPTION;
+pub use layers::EXPERIMENT as LAYERS;
 pub use passes::EXPERIMENT as PASSES;
 pub use prediction::EXPERIMENT as PREDICTION;
 pub use round_trips::EXPERIMENT as ROUND_TRIPS;
+pub use sums::EXPERIMENT as SUMS;
 
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Row, Rows, of};
 use crate::report::Machine;

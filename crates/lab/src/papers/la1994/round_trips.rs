@@ -1,4 +1,4 @@
-//! Round trips by size over every device (LA table 1), and without checksums (table 7).
+//! Round trips by size over every device (LA table 1).
 
 use super::findings;
 use crate::experiment::{Axis, Experiment, Extent, Findings, Lab, Need, Row, of};
@@ -17,23 +17,23 @@ use std::time::Duration;
 /// Round trips over every device.
 pub const EXPERIMENT: Experiment = Experiment {
     id: "la-round-trips",
-    title: "Round trips by size over every device, and in memory without checksums",
+    title: "Round trips by size over every device, and in memory",
     needs: &[Need::ROOT],
     axes: &[Axis { name: "message_bytes", about: "bytes of a request and of its answer" }],
     command: "baton lab la",
     run,
 };
 
-/// The paper's round trips in microseconds: Ethernet, ATM, and ATM without TCP's checksum.
-const PAPER: [(usize, [f64; 3]); 8] = [
-    (4, [1940.0, 1021.0, 1020.0]),
-    (20, [2337.0, 1039.0, 1020.0]),
-    (80, [2590.0, 1289.0, 1233.0]),
-    (200, [2804.0, 1520.0, 1392.0]),
-    (500, [4101.0, 2140.0, 1808.0]),
-    (1400, [6554.0, 2976.0, 2083.0]),
-    (4000, [13168.0, 5891.0, 3633.0]),
-    (8000, [22141.0, 10636.0, 6233.0]),
+/// The paper's round trips in microseconds: Ethernet and ATM.
+const PAPER: [(usize, [f64; 2]); 8] = [
+    (4, [1940.0, 1021.0]),
+    (20, [2337.0, 1039.0]),
+    (80, [2590.0, 1289.0]),
+    (200, [2804.0, 1520.0]),
+    (500, [4101.0, 2140.0]),
+    (1400, [6554.0, 2976.0]),
+    (4000, [13168.0, 5891.0]),
+    (8000, [22141.0, 10636.0]),
 ];
 
 /// A size over a wire.
@@ -46,18 +46,14 @@ struct Point<'a> {
 #[derive(Clone, Copy)]
 enum Wire<'a> {
     Device { name: &'a str, addr: IpAddr },
-    Memory { checksums: bool },
+    Memory,
 }
-
-const SUMMED: Wire<'static> = Wire::Memory { checksums: true };
-const UNSUMMED: Wire<'static> = Wire::Memory { checksums: false };
 
 impl Wire<'_> {
     fn name(&self) -> &str {
         match self {
             Wire::Device { name, .. } => name,
-            Wire::Memory { checksums: true } => "Baton, memory",
-            Wire::Memory { checksums: false } => "Baton, memory, no checksum",
+            Wire::Memory => "Baton, memory",
         }
     }
 }
@@ -77,7 +73,7 @@ fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Findings> {
     let devices: Vec<(String, IpAddr)> = made.iter().map(|link| (link.wire.name.clone(), link.addrs[0])).collect();
     let wires = || {
         let devices = devices.iter().map(|(name, addr)| Wire::Device { name, addr: *addr });
-        devices.chain([SUMMED, UNSUMMED])
+        devices.chain([Wire::Memory])
     };
     let sizes: Vec<usize> = extent.values(Axis::MESSAGES.name)?;
     let groups = sizes.iter().map(|&bytes| wires().map(|wire| Point { wire, bytes }).collect()).collect();
@@ -87,7 +83,7 @@ fn run(lab: &Lab<'_>, extent: &Extent) -> anyhow::Result<Findings> {
     let time = |name: &str, bytes| {
         found.iter().find(|(point, _)| point.wire.name() == name && point.bytes == bytes).map(|(_, time)| *time)
     };
-    findings(extent, [of("la-table-1", table_1(&found, &time)), of("la-table-7", table_7(&sizes, &time))].concat())
+    findings(extent, of("la-table-1", table_1(&found, &time)))
 }
 
 /// The mean round trip of a run, in microseconds.
@@ -104,8 +100,8 @@ fn round_trip(lab: &Lab<'_>, point: &Point<'_>, length: Duration) -> anyhow::Res
             let outcome = generate(lab.world()?, addr, LoadKind::Echo, &arguments, lab.stop())?;
             Ok(per(outcome.seconds, outcome.requests))
         }
-        Wire::Memory { checksums } => {
-            let mut pair = Pair::with(MemoryOptions::new().checksum_offload(!checksums))?;
+        Wire::Memory => {
+            let mut pair = Pair::with(MemoryOptions::new())?;
             pair.offer(&Kind::Echo, Message(64 << 10))?;
             let load = Load {
                 kind: LoadKind::Echo,
@@ -124,7 +120,7 @@ fn round_trip(lab: &Lab<'_>, point: &Point<'_>, length: Duration) -> anyhow::Res
     }
 }
 
-fn paper(bytes: usize) -> Option<[f64; 3]> {
+fn paper(bytes: usize) -> Option<[f64; 2]> {
     PAPER.iter().find(|(size, _)| *size == bytes).map(|(_, values)| *values)
 }
 
@@ -147,23 +143,9 @@ fn table_1(found: &[(Point<'_>, f64)], time: &dyn Fn(&str, usize) -> Option<f64>
             "decrease from the first device to the second (TAP, AF_XDP)",
             at,
             "%",
-            values.map(|[first, second, _]| decrease(first, second)),
+            values.map(|[first, second]| decrease(first, second)),
             here.map(|(first, second)| decrease(first, second)),
         ));
-    }
-    rows
-}
-
-fn table_7(sizes: &[usize], time: &dyn Fn(&str, usize) -> Option<f64>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for &bytes in sizes {
-        let (at, values) = (("bytes", bytes as f64), paper(bytes));
-        let (sum, none) = (time(SUMMED.name(), bytes), time(UNSUMMED.name(), bytes));
-        let saving = |sum: f64, none: f64| 100.0 * (1.0 - none / sum);
-        rows.push(Row::point("checksum", at, "us", values.map(|[_, sum, _]| sum), sum));
-        rows.push(Row::point("no checksum", at, "us", values.map(|[_, _, none]| none), none));
-        let paper = values.map(|[_, sum, none]| saving(sum, none));
-        rows.push(Row::point("saving", at, "%", paper, sum.zip(none).map(|(sum, none)| saving(sum, none))));
     }
     rows
 }

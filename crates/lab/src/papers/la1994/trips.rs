@@ -39,6 +39,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub trait Variant: Copy + Display {
     /// Makes an engine's configuration that of this variant.
     fn tune(self, config: &mut EngineConfig);
+
+    /// Makes the options of the wire those of this variant.
+    fn wire(self, options: MemoryOptions) -> MemoryOptions {
+        options
+    }
 }
 
 /// The round trips of one size by one variant.
@@ -145,7 +150,7 @@ struct Progress {
 
 impl Rig {
     fn new(variant: impl Variant, bytes: usize) -> anyhow::Result<Rig> {
-        let mut pair = Pair::tuned(MemoryOptions::new().mtu(MTU), |config| variant.tune(config))?;
+        let mut pair = Pair::tuned(variant.wire(MemoryOptions::new().mtu(MTU)), |config| variant.tune(config))?;
         pair.offer(&Kind::Echo, Message::default())?;
         let progress = Rc::new(Progress::default());
         let asker = Asker { progress: progress.clone(), offset: 0, sent: 0, received: 0, buf: vec![0; bytes.max(1)] };

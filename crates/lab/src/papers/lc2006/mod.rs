@@ -265,7 +265,7 @@ impl Outcome {
                 }
                 Group { label: format!("{}, by message size", direction.name()), rows }
             });
-            let plot = Plot { id, title: title.to_owned(), unit: figure.unit(), groups: groups.into() };
+            let plot = Plot { id: id.to_owned(), title: title.to_owned(), unit: figure.unit(), groups: groups.into() };
             if let Some(svg) = plot.render() {
                 let _ =
                     write!(body, "<figure><h3>{title} <span class=\"soft\">{}</span></h3>{svg}</figure>", plot.unit);

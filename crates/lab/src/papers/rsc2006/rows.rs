@@ -1,7 +1,7 @@
 //! Rows for RSC's figures 4 to 8: every line and step, and the bounds that the text prints.
 
 use super::Outcome;
-use crate::experiment::{Row, Rows, of};
+use crate::experiment::{Drawn, Row, Rows, of};
 
 /// Rows of the figures about frames joined: every line and step, and the bounds that the text prints.
 pub fn rows(outcome: &Outcome) -> Rows {
@@ -26,7 +26,7 @@ fn figure(outcome: &Outcome, number: u8) -> Vec<Row> {
             if line == "messages" { format!("messages of {}", drawn.label) } else { format!("{} {line}", drawn.label) };
         rows.extend(drawn.points.iter().map(|&(at, share)| Row::point(&name, (x, at), UNIT, None, Some(share))));
     }
-    let large = |row: &&Row| number > 5 || row.on.as_ref().is_some_and(|(_, bytes)| *bytes >= 2048.0);
+    let large = |row: &&Row| number > 5 || matches!(row.drawn, Drawn::Point { x: bytes, .. } if bytes >= 2048.0);
     let shares: Vec<f64> = rows.iter().filter(large).filter_map(|row| row.here).collect();
     if least.is_some() && !shares.is_empty() {
         let low = shares.iter().copied().reduce(f64::min);

@@ -194,7 +194,7 @@ impl Report {
         let rows = self.series.iter().filter_map(row).collect();
         let label = format!("{} connections, engine with {PART} % of a CPU", self.connections);
         let groups = vec![Group { label, rows }];
-        let plot = Plot { id: "rate", title: "Requests by limit".to_owned(), unit: "requests/s", groups };
+        let plot = Plot { id: "rate".to_owned(), title: "Requests by limit".to_owned(), unit: "requests/s", groups };
         if let Some(svg) = plot.render() {
             let _ =
                 write!(body, "<figure><h3>{} <span class=\"soft\">{}</span></h3>{svg}</figure>", plot.title, plot.unit);
