@@ -19,4 +19,5 @@ mod latency;
 mod logging;
 pub mod notify;
 pub mod run;
+mod tuple;
 mod whole_file;

@@ -43,6 +43,7 @@ mod heard;
 mod held_back;
 mod local_engine;
 mod location;
+mod observer;
 mod observing;
 mod options;
 pub mod raw;

@@ -120,7 +120,7 @@ impl SharedWatch {
     /// Those of `memfd_create(2)` and `mmap(2)`.
     pub fn create() -> io::Result<SharedWatch> {
         let file = memfd_create("baton-latency", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // Who gets a read-only descriptor must not open the file again for writing (`/proc/PID/fd`).
+        // A reader with a read-only descriptor must not open the file again for writing (`/proc/PID/fd`).
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
         ftruncate(&file, WatchMemory::BYTES as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

@@ -207,7 +207,7 @@ messages! {
         26 Observe {
             /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
             ask: u64,
-            /// The connections.
+            /// Selects them by their tuples.
             which: Selector,
             /// Only those of this process.
             pid: Option<u32>,
@@ -365,7 +365,7 @@ messages! {
         26 Observed {
             /// Number of the region whose connections are watched.
             region: u32,
-            /// The program.
+            /// Process and user of the program.
             program: ProgramId,
             /// The program's name.
             name: String,

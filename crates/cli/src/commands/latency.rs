@@ -35,7 +35,7 @@ use std::time::Duration;
 )]
 pub struct Args {
     /// Connection, as LOCAL,REMOTE, each as ADDRESS:PORT
-    #[arg(value_name = "TUPLE", value_parser = super::policy::tuple, group = "which")]
+    #[arg(value_name = "TUPLE", value_parser = crate::tuple::tuple, group = "which")]
     tuple: Option<Tuple>,
     /// Connections on which this process calls
     #[arg(long, value_name = "PID", group = "which", value_parser = clap::value_parser!(u32).range(1..))]

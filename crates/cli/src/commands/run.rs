@@ -1,6 +1,7 @@
 //! `baton run`: runs an unmodified program with its connections on the engine.
 
 use crate::calibration::{self, File};
+use crate::latency::times::Times;
 use crate::logging::Log;
 use crate::run::account::Account;
 use crate::run::home::Home;
@@ -9,7 +10,6 @@ use crate::run::place::Setup;
 use crate::run::private::Private;
 use crate::run::program::{self, Found};
 use crate::run::service::usable;
-use crate::run::times::Times;
 use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_apps::fail::{one_line, usage};

@@ -30,13 +30,13 @@ struct Memory {
     observed: Observed,
     program: String,
     slots: Vec<Seen>,
-    /// What was there when we came: connections left out, and messages missed.
+    /// Connections left out and messages missed before we came.
     before: [u64; 2],
     /// Nothing more is stamped there.
     over: bool,
 }
 
-/// What is known of a slot.
+/// The last known tenant of a slot.
 #[derive(Clone, Default)]
 struct Seen {
     /// How often it had been given.

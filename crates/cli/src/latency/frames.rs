@@ -4,14 +4,13 @@
 //!   packet socket --thread--> memory, bounded --the look ends--> frames of the report's connections --> file
 //! ```
 
-use crate::commands::policy::tuple;
+use crate::tuple::tuple;
 use crate::whole_file::WholeFile;
 use anyhow::{Context, anyhow};
 use baton_analyse::read::{Passing, PassingPacket};
 use baton_apps::fail::usage;
 use baton_kernel::latency::Wanted;
-use baton_lab::report::latency::Report;
-use baton_lab::report::slowest::told;
+use baton_lab::report::latency::{Report, told};
 use baton_latency::{Direction, Exemplar};
 use baton_port::pcapng::{self, About};
 use baton_wire::addr::Tuple;

@@ -3,6 +3,7 @@
 mod engine;
 mod frames;
 mod kernel;
+pub mod times;
 
 use crate::run::service::{private_socket, reach};
 use baton_apps::fail::{one_line, usage};
@@ -33,7 +34,7 @@ pub trait Source {
 /// The sources that can be had.
 pub struct Sources {
     all: Vec<Box<dyn Source>>,
-    /// What cannot be had, and why.
+    /// Sentences about places that cannot be looked at, with the reason.
     notes: Vec<String>,
     started: Instant,
     /// The same, by `CLOCK_MONOTONIC`.
@@ -117,7 +118,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Asks the service at `socket`. What is wrong with it is a note.
+    /// Asks the service at `socket`. An error becomes a note.
     pub fn at(socket: &Path, wanted: &Wanted) -> Services {
         let mut services = Services::default();
         let engines = reach(socket).map_err(anyhow::Error::from).and_then(|service| Engines::open(service, wanted));

@@ -9,6 +9,5 @@ pub mod place;
 pub mod private;
 pub mod program;
 pub mod service;
-pub mod times;
 pub mod unreached;
 pub mod watch;

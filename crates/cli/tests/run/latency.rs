@@ -162,7 +162,7 @@ pub fn an_observer_that_is_killed_ends_the_watching(world: &World) {
     wait_for("times", || fs::read_to_string(world.file("lines")).unwrap().contains("\"place\":\"engine\""));
     watching.signal(Signal::KILL);
     watching.child().wait().unwrap();
-    // Who comes next gets memory of its own, which is so only if nobody observes any more.
+    // The next observer gets memory of its own, which is so only if nobody observes any more.
     let service = talk.service();
     wait_for("the end of the first", || {
         let next = talk.service();

@@ -1,15 +1,17 @@
 //! Where the time of connections goes, by layer: for a terminal, as JSON and as an HTML page.
 
 mod moves;
+mod slowest;
 
 use super::html;
 use super::nanoseconds::time;
-use super::slowest::{self, Slow};
 use baton_apps::html_text::escape;
 use baton_latency::{Direction, Exemplar, Layer, Row, Table};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+
+pub use slowest::{Slow, told};
 
 /// A connection with what it had in one place.
 #[derive(Clone, Debug)]
@@ -174,29 +176,6 @@ impl Report {
             (format!("{count} connections together{place}"), table)
         };
         if several { places.into_iter().map(|place| sum(Some(place))).collect() } else { vec![sum(None)] }
-    }
-
-    /// The slowest messages of each way, as many as are shown, the slowest first.
-    pub fn slowest(&self) -> Vec<Slow<'_>> {
-        let of_way = |direction: Direction| {
-            let pairs = self.entries.iter().flat_map(|entry| entry.slowest.iter().map(move |slow| (entry, slow)));
-            let mut all: Vec<_> = pairs.filter(|(_, slow)| slow.direction == direction).collect();
-            all.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.whole));
-            all.truncate(self.show_slowest);
-            all
-        };
-        let mut all = Vec::new();
-        for (entry, message) in Direction::ALL.into_iter().flat_map(of_way) {
-            all.push(Slow {
-                connection: &entry.connection,
-                program: &entry.program,
-                place: entry.place,
-                after_s: message.begun.saturating_sub(self.began_ns) as f64 / 1e9,
-                unix_ns: message.begun.saturating_add(self.unix_offset_ns),
-                message,
-            });
-        }
-        all
     }
 
     /// As JSON, on one line.
@@ -389,7 +368,7 @@ mod tests {
     use super::*;
     use baton_latency::{KEPT_WORDS, Spans};
 
-    fn report(connections: usize) -> Report {
+    pub(super) fn report(connections: usize) -> Report {
         let spans = Spans::default();
         for (layer, ns) in [(Layer::Write, 1500), (Layer::Output, 500), (Layer::Transmit, 2500)] {
             spans.record(layer, ns);
@@ -421,32 +400,6 @@ mod tests {
         let mut words = [0; KEPT_WORDS];
         words[3..8].copy_from_slice(&[1_500_000_000, whole, 4711, whole - 600, 500]);
         Exemplar::of_words(Direction::Transmit, &words).unwrap()[0]
-    }
-
-    #[test]
-    fn the_slowest_messages_are_a_line_an_object_and_a_bar_each() {
-        let report = report(2);
-        let text = report.text(false);
-        let lines: Vec<String> =
-            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        let at = lines.iter().position(|line| line == "the slowest messages").expect(&text);
-        let line = |connection, whole, write| {
-            format!(
-                "transmit {whole} µs at 0.500 s: write {write} µs, send-queue 500 ns, between 100 ns \
-                 10.0.0.1:{connection},10.0.0.2:80"
-            )
-        };
-        assert_eq!(lines[at + 1..at + 3], [line(1, "2.50", "1.90"), line(0, "2.50", "1.90")]);
-        assert!(!lines[at + 3].starts_with("transmit"), "no more than two are shown: {text}");
-        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
-        assert_eq!(json["slowest"][0]["connection"], "10.0.0.1:1,10.0.0.2:80");
-        assert_eq!(
-            (json["slowest"][0]["unix_ns"].as_u64(), json["slowest"][0]["end_seq"].as_u64()),
-            (Some(1_500_000_007), Some(4711))
-        );
-        assert_eq!(json["slowest"][1]["layers"][1], serde_json::json!({"layer": "send-queue", "ns": 500}));
-        assert_eq!(report.page().matches("<figure>").count(), 2);
-        assert!(!Report { show_slowest: 0, ..report }.text(false).contains("slowest"));
     }
 
     #[test]

@@ -17,7 +17,6 @@ mod moves_page;
 mod nanoseconds;
 pub mod plot;
 mod ratio;
-pub mod slowest;
 pub mod sweep;
 pub mod table;
 mod timeline;

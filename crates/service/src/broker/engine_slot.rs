@@ -4,7 +4,7 @@
 
 use super::config::Config;
 use super::load_reports::{self, Load};
-use super::observe::Observed;
+use super::observed::Observed;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
 use crate::guardian;

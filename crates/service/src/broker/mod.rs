@@ -44,6 +44,7 @@ mod load_reports;
 mod log;
 mod members;
 mod observe;
+mod observed;
 mod policy;
 mod predict;
 mod predicted;

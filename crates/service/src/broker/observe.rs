@@ -14,6 +14,7 @@ use super::admin::Asker;
 use super::clients::Client;
 use super::engine_slot::{EngineSlot, Memory};
 use super::log::name_of;
+use super::observed::Observed;
 use baton_consumer::memory::SharedWatch;
 use baton_ipc::message::{ProgramId, Reply, Selector};
 use baton_ipc::order::Order;
@@ -25,7 +26,7 @@ use std::os::fd::{AsFd, OwnedFd};
 /// service's and the program's.
 const OBSERVERS: usize = 8;
 
-/// What a program observes.
+/// The connections that a program observes.
 struct Observer {
     which: Selector,
     pid: Option<u32>,
@@ -34,13 +35,6 @@ struct Observer {
 /// The programs that observe, by their numbers.
 #[derive(Default)]
 pub(super) struct Observers(BTreeMap<u32, Observer>);
-
-/// The memory of a program and an engine in which points of time are stamped.
-pub(super) struct Observed {
-    memory: SharedWatch,
-    /// The observers that have it.
-    readers: BTreeSet<u32>,
-}
 
 impl Broker {
     /// A program wants to know where the time of these connections' messages goes.
@@ -62,7 +56,7 @@ impl Broker {
         self.tell_client(client, &Reply::Failed { ask, text }, Vec::new());
     }
 
-    /// A program has gone. What it alone observed is watched no more.
+    /// A program has gone. Connections that it alone observed are watched no more.
     pub(super) fn end_observing(&mut self, client: u32) {
         if self.observers.0.remove(&client).is_some() {
             self.follow_all_observers();
@@ -116,7 +110,7 @@ impl Broker {
             }
             return Ok(());
         }
-        // What can fail comes first, so that nothing is begun by halves.
+        // Steps that can fail come first, so that nothing is begun by halves.
         let made = if observed.is_none() { Some(SharedWatch::create()?) } else { None };
         let fresh = made.is_some();
         let has = |reader: &u32| observed.as_ref().is_some_and(|seen| seen.readers.contains(reader));

@@ -93,7 +93,7 @@ fn adds_up(table: &Table) {
     }
 }
 
-/// What was seen can still be read.
+/// The times can still be read.
 #[track_caller]
 fn stays(observed: &Observed) {
     let seen = messages(&only(observed));
@@ -126,7 +126,7 @@ fn watched(adopt: fn(&World<'_>, &mut Line) -> Service, inside: bool) {
         assert!(observed.fresh && observed.calls);
         assert_eq!((observed.program.pid, observed.engine.contains('/')), (std::process::id(), inside));
         assert!(!observed.name.is_empty());
-        // What the program has not read yet has only the engine's part.
+        // Messages that the program has not read yet have only the engine's part.
         line.come_to_rest();
         adds_up(&only(observed));
         let seen = &observed.memory.connections()[0];

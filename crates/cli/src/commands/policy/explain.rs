@@ -4,6 +4,7 @@ use super::sockets::{Found, find};
 use super::{conditions, load};
 use crate::calibration;
 use crate::commands::control::At;
+use crate::tuple::tuple;
 use anyhow::bail;
 use baton_ipc::message::Entry as Listed;
 use baton_policy::conditions::{Facts, Verdict};
@@ -40,14 +41,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// Reads LOCAL,REMOTE, each as ADDRESS:PORT.
-pub fn tuple(text: &str) -> Result<Tuple, String> {
-    let pair = text.split_once(',').and_then(|(local, remote)| Some((local.parse().ok()?, remote.parse().ok()?)));
-    let (local, remote): (SocketAddr, SocketAddr) = pair.ok_or("write LOCAL,REMOTE, each as ADDRESS:PORT")?;
-    Ok(Tuple::new(local, remote))
-}
-
 /// A connection and the policy's word about it.
 #[derive(Serialize)]
 struct Row {

@@ -4,8 +4,6 @@ mod check;
 mod explain;
 pub mod sockets;
 
-pub use explain::tuple;
-
 use super::control::{At, say};
 use crate::calibration;
 use crate::config::Config;

@@ -1,4 +1,4 @@
-//! What a move changes: a connection's times in the kernel and in the engine, side by side.
+//! The effect of a move: a connection's times in the kernel and in the engine, side by side.
 
 use super::{Entry, Report, time};
 use baton_latency::{Direction, Layer, Table};

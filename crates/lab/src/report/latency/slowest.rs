@@ -1,8 +1,8 @@
 //! The slowest messages of connections, each with its time in every layer.
 
-use super::nanoseconds::time;
+use super::{Report, time};
 use baton_apps::html_text::escape;
-use baton_latency::Exemplar;
+use baton_latency::{Direction, Exemplar};
 use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 
@@ -50,6 +50,31 @@ fn as_json<S: Serializer>(message: &Exemplar, to: S) -> Result<S::Ok, S::Error> 
     let layers = message.layers().map(|(layer, ns)| Part { layer: layer.name(), ns }).collect();
     let (direction, between_ns) = (message.direction.name(), message.between());
     Message { direction, whole_ns: message.whole, end_seq: message.end, layers, between_ns }.serialize(to)
+}
+
+impl Report {
+    /// The slowest messages of each way, as many as are shown, the slowest first.
+    pub fn slowest(&self) -> Vec<Slow<'_>> {
+        let of_way = |direction: Direction| {
+            let pairs = self.entries.iter().flat_map(|entry| entry.slowest.iter().map(move |slow| (entry, slow)));
+            let mut all: Vec<_> = pairs.filter(|(_, slow)| slow.direction == direction).collect();
+            all.sort_by_key(|(_, slow)| std::cmp::Reverse(slow.whole));
+            all.truncate(self.show_slowest);
+            all
+        };
+        let mut all = Vec::new();
+        for (entry, message) in Direction::ALL.into_iter().flat_map(of_way) {
+            all.push(Slow {
+                connection: &entry.connection,
+                program: &entry.program,
+                place: entry.place,
+                after_s: message.begun.saturating_sub(self.began_ns) as f64 / 1e9,
+                unix_ns: message.begun.saturating_add(self.unix_offset_ns),
+                message,
+            });
+        }
+        all
+    }
 }
 
 /// A message in one line: its way, how long it took, and its layers.
@@ -119,4 +144,36 @@ fn bar(slow: &Exemplar, course: &str) -> String {
         x += width;
     }
     out + "</svg>"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::report;
+    use super::*;
+
+    #[test]
+    fn the_slowest_messages_are_a_line_an_object_and_a_bar_each() {
+        let report = report(2);
+        let text = report.text(false);
+        let lines: Vec<String> =
+            text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let at = lines.iter().position(|line| line == "the slowest messages").expect(&text);
+        let line = |connection, whole, write| {
+            format!(
+                "transmit {whole} µs at 0.500 s: write {write} µs, send-queue 500 ns, between 100 ns \
+                 10.0.0.1:{connection},10.0.0.2:80"
+            )
+        };
+        assert_eq!(lines[at + 1..at + 3], [line(1, "2.50", "1.90"), line(0, "2.50", "1.90")]);
+        assert!(!lines[at + 3].starts_with("transmit"), "no more than two are shown: {text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["slowest"][0]["connection"], "10.0.0.1:1,10.0.0.2:80");
+        assert_eq!(
+            (json["slowest"][0]["unix_ns"].as_u64(), json["slowest"][0]["end_seq"].as_u64()),
+            (Some(1_500_000_007), Some(4711))
+        );
+        assert_eq!(json["slowest"][1]["layers"][1], serde_json::json!({"layer": "send-queue", "ns": 500}));
+        assert_eq!(report.page().matches("<figure>").count(), 2);
+        assert!(!Report { show_slowest: 0, ..report }.text(false).contains("slowest"));
+    }
 }

@@ -1,7 +1,7 @@
 //! Where the time of a program's messages goes, in the kernel and in engines: looked at by a thread while
 //! `baton run --latency` waits for the program.
 
-use crate::latency::{Services, Sources};
+use super::{Services, Sources};
 use baton_apps::children::family;
 use baton_kernel::latency::Wanted;
 use baton_lab::report::latency::Report;
@@ -14,7 +14,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Interval between two looks. Of a process that lives shorter, and is not the program itself, nothing is shown.
+/// Interval between two looks. Nothing is shown of a process that lives shorter and is not the program itself.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The thread that looks.

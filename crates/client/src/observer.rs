@@ -1,0 +1,62 @@
+//! Where the time of messages goes: a program's calls are stamped for those who observe it, and a program
+//! may observe others.
+
+use super::Service;
+use super::observing::{Observing, Sighting};
+use super::shared::Inner;
+use baton_consumer::clock;
+use baton_consumer::memory::SharedWatch;
+use baton_ipc::message::{Request, Selector};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+
+/// The version of the protocol that knows observers.
+const OBSERVES: u32 = 4;
+
+impl Inner {
+    /// Stamps this program's calls on the connections of a region from now on, in the memory of `file`.
+    /// Without a file, no more.
+    pub fn stamp_calls(&mut self, region: u32, file: Option<OwnedFd>) {
+        let Some(region) = self.regions.get_mut(&region) else { return };
+        match file.map(SharedWatch::open) {
+            Some(Ok(shared)) => {
+                clock::prepare();
+                region.consumer.watch(shared.memory().clone(), clock::at_once);
+            }
+            // Memory that cannot be mapped stays empty.
+            Some(Err(_)) | None => region.consumer.unwatch(),
+        }
+    }
+
+    /// The service has gone, and nobody will say when an observer goes.
+    pub fn end_watching(&mut self) {
+        self.regions.values_mut().for_each(|region| region.consumer.unwatch());
+        self.observing.end_all();
+    }
+}
+
+impl Service {
+    /// Observes connections in engines, of this process alone if `pid` is given, as long as this service is
+    /// not dropped. [`Service::sightings`] has what comes of it. Returns the number of memories that are
+    /// there at once.
+    ///
+    /// # Errors
+    /// `Unsupported` if the service is too old. `InvalidInput` with the service's reason, for example if too
+    /// many observe. Others as for [`Service::list`].
+    pub fn observe(&self, which: Selector, pid: Option<u32>) -> io::Result<u64> {
+        self.shared.with(|inner| {
+            if inner.version < OBSERVES {
+                let text = "the service is older than this program, and cannot show times";
+                return Err(io::Error::new(ErrorKind::Unsupported, text));
+            }
+            inner.observing = Observing { wanted: Some((which, pid)), news: Vec::new() };
+            Ok(())
+        })??;
+        self.tally(|ask| Request::Observe { ask, which, pid }).map(|tally| tally.count)
+    }
+
+    /// News since the last call, the oldest first.
+    pub fn sightings(&self) -> Vec<Sighting> {
+        self.shared.with(|inner| std::mem::take(&mut inner.observing.news)).unwrap_or_default()
+    }
+}
