@@ -137,7 +137,7 @@ fn a_moved_connection_has_both_places(world: &World, engine: &str) {
     // The next look begins with nothing, and sees the engine only.
     let seen = latency(world, &["--port", "8103", "--seconds", "0.5"]);
     let said = String::from_utf8_lossy(&seen.stdout);
-    assert!(said.contains("in the engine, 0.5 s") && !said.contains("in the kernel"), "{said}");
+    assert!(said.contains("  in the engine, ") && !said.contains("in the kernel"), "{said}");
     let seen = latency(world, &["--port", "8103", "--seconds", "0.5", "--moves"]);
     let said = String::from_utf8_lossy(&seen.stderr);
     assert!(seen.status.code() == Some(1) && said.contains("baton handoff"), "{said}");
