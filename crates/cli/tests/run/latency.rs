@@ -137,7 +137,7 @@ fn a_moved_connection_has_both_places(world: &World, engine: &str) {
     // The next look begins with nothing, and sees the engine only.
     let seen = latency(world, &["--port", "8103", "--seconds", "0.5"]);
     let said = String::from_utf8_lossy(&seen.stdout);
-    assert!(said.contains("in the engine, 0.5 s") && !said.contains("in the kernel"), "{said}");
+    assert!(said.contains("  in the engine, ") && !said.contains("in the kernel"), "{said}");
     let seen = latency(world, &["--port", "8103", "--seconds", "0.5", "--moves"]);
     let said = String::from_utf8_lossy(&seen.stderr);
     assert!(seen.status.code() == Some(1) && said.contains("baton handoff"), "{said}");
@@ -150,6 +150,20 @@ pub fn a_moved_connection_has_both_places_in_the_service(world: &World) {
 
 pub fn a_moved_connection_has_both_places_inside(world: &World) {
     a_moved_connection_has_both_places(world, "direct");
+}
+
+/// Without privileges the kernel's points cannot be had, and engines are shown.
+pub fn engines_are_shown_where_the_kernel_cannot_be(world: &World) {
+    let talk = Talk::start(world, "service");
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(baton()).args(["latency", "--seconds", "0.5"]);
+    command.args(["--port", "8103", "--socket"]).arg(world.socket()).stdin(Stdio::null());
+    let seen = world.ours.enter(|| output(&mut command));
+    let said = String::from_utf8_lossy(&seen.stdout);
+    assert!(seen.status.success(), "{seen:?}");
+    assert!(said.contains("  in the engine, ") && said.contains("\nkernel: "), "{said}");
+    assert!(said.contains("run as root"), "{said}");
+    talk.end();
 }
 
 /// A program that is killed while it observes.

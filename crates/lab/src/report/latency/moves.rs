@@ -50,7 +50,7 @@ fn compare(out: &mut String, way: Direction, tables: [&Table; 2]) {
             let _ = write!(heads, "{head:>13}");
         }
     }
-    let _ = writeln!(out, "    {:<16}{heads}", "");
+    let _ = writeln!(out, "    {:<18}{heads}", "");
     // The whole is the last line, as in the other tables.
     let layers = Layer::ALL.into_iter().filter(|layer| layer.direction() == way && *layer != Layer::Stack);
     for layer in layers.filter(|layer| *layer != whole).chain([whole]) {
@@ -67,7 +67,7 @@ fn compare(out: &mut String, way: Direction, tables: [&Table; 2]) {
                 let _ = write!(cells, "{cell:>13}");
             }
         }
-        let _ = writeln!(out, "    {name:<16}{cells}");
+        let _ = writeln!(out, "    {name:<18}{cells}");
     }
 }
 
