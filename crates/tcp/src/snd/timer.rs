@@ -65,7 +65,9 @@ impl Sender {
     /// Sets the timer anew after a look for losses: RACK wants to look again at
     /// `reorder_at`.
     pub(super) fn rearm(&mut self, now: Instant, reorder_at: Option<Instant>) {
-        self.timer = Timer::Off;
+        if self.timer != Timer::Idle {
+            self.timer = Timer::Off;
+        }
         self.arm(now);
         if let Some(at) = reorder_at
             && self.timer != Timer::Off
@@ -75,9 +77,12 @@ impl Sender {
         }
     }
 
-    /// Nothing in flight: after an RTO of silence the window is no longer known to
-    /// fit the path.
+    /// Nothing in flight: once nothing was sent for an RTO the window is no longer known to
+    /// fit the path (RFC 5681 §4.1). What the peer sends meanwhile does not count.
     fn arm_idle(&mut self, now: Instant) {
+        if self.timer == Timer::Idle {
+            return;
+        }
         // RFC 6298 §5.2: all acknowledged, the timer is off.
         self.timer = Timer::Off;
         if self.cc.cwnd > initial_window(self.mss) {
