@@ -414,6 +414,9 @@ INLINE int wanted(struct sock *sk)
 	struct sock_common *common = &sk->__sk_common;
 	u16 local_port = common->skc_num, remote_port = __builtin_bswap16(common->skc_dport);
 
+	/* Without a peer it is no connection: the broker tries the kernel's repair mode on such. */
+	if (!remote_port)
+		return 0;
 	if (WANTED.network && common->skc_net.net->ns.inum != WANTED.network)
 		return 0;
 	if (WANTED.port && WANTED.port != local_port && WANTED.port != remote_port)

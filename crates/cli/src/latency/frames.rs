@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// The most bytes of frames that are kept.
+/// The most bytes of frames that are kept, with what is known of each.
 const MOST: usize = 256 << 20;
 /// Time between two looks whether to end.
 const LOOK: Duration = Duration::from_millis(20);
@@ -110,7 +110,8 @@ impl Kept {
         if !may_be {
             return;
         }
-        if self.bytes.len() + packet.data.len() > MOST {
+        let known = (self.frames.len() + 1) * size_of::<Frame>();
+        if self.bytes.len() + packet.data.len() + known > MOST {
             self.dropped += 1;
             return;
         }

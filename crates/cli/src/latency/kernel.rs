@@ -53,9 +53,7 @@ impl Source for Kernel {
         self.programs.retain(|pid, _| reading.connections.iter().any(|watched| watched.pid == *pid));
         let sights = self.watch.sights().iter().filter(|sight| !sight.note.is_empty());
         let notes = sights.map(|sight| format!("kernel, {}: {}", sight.way.name(), sight.note)).collect();
-        // A socket without a peer is no connection: the broker tries the kernel's repair mode on such.
-        let connected = reading.connections.into_iter().filter(|watched| watched.tuple.remote_port != 0);
-        let entries = connected.map(|watched| self.entry(watched)).collect();
+        let entries = reading.connections.into_iter().map(|watched| self.entry(watched)).collect();
         let earlier = Earlier { place: "kernel", table: reading.earlier, count: reading.earlier_count };
         Ok(Report { entries, earlier: vec![earlier], left_out: reading.left_out, notes, ..Report::default() })
     }
