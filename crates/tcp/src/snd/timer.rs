@@ -78,7 +78,7 @@ impl Sender {
     }
 
     /// Nothing in flight: once nothing was sent for an RTO the window is no longer known to
-    /// fit the path (RFC 5681 §4.1). What the peer sends meanwhile does not count.
+    /// fit the path (RFC 5681 §4.1). Segments of the peer do not put that off.
     fn arm_idle(&mut self, now: Instant) {
         if self.timer == Timer::Idle {
             return;
