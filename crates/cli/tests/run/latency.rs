@@ -10,6 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Sends and receives messages over one connection until a file says to end.
 const TALK: &str = "\
@@ -90,23 +91,32 @@ fn a_moved_connection_has_both_places(world: &World, engine: &str) {
         skip!("the kernel's points cannot be had");
     }
     let talk = Talk::start(world, engine);
-    let looking = |words: &[&str]| {
-        std::thread::scope(|scope| {
-            let words = words.to_vec();
-            let looking = scope.spawn(move || latency(world, &words));
-            std::thread::sleep(std::time::Duration::from_millis(1000));
-            let service = talk.service();
-            service.bring_home(Selector::All).unwrap();
-            talk.until("kernel");
-            std::thread::sleep(std::time::Duration::from_millis(500));
-            service.handoff(Selector::All).unwrap();
-            talk.until("engine");
-            looking.join().unwrap()
-        })
+    // Returns the output of a look during which the connection moves home and back.
+    let looking = |form: &str| {
+        let mut command = Command::new(baton());
+        command.args(["latency", "--port", "8103", "--seconds", "1000", form, "--socket"]).arg(world.socket());
+        command.stdin(Stdio::null()).stdout(fs::File::create(world.file("seen")).unwrap());
+        let mut looking = world.ours.enter(|| Running::start(&mut command));
+        let fds = format!("/proc/{}/fd", looking.child().id());
+        let attached = |fd: std::io::Result<fs::DirEntry>| {
+            fs::read_link(fd.unwrap().path()).is_ok_and(|to| to.to_string_lossy().contains("bpf_link"))
+        };
+        wait_for("the kernel's points", || fs::read_dir(&fds).unwrap().any(attached));
+        let service = talk.service();
+        let stay = |place: &str| {
+            talk.until(place);
+            std::thread::sleep(Duration::from_millis(700));
+        };
+        stay("engine");
+        service.bring_home(Selector::All).unwrap();
+        stay("kernel");
+        service.handoff(Selector::All).unwrap();
+        stay("engine");
+        looking.signal(Signal::INT);
+        assert!(looking.child().wait().unwrap().success());
+        fs::read_to_string(world.file("seen")).unwrap()
     };
-    let seen = looking(&["--port", "8103", "--seconds", "4", "--json"]);
-    assert!(seen.status.success(), "{seen:?}");
-    let json: Value = serde_json::from_slice(&seen.stdout).unwrap();
+    let json: Value = serde_json::from_str(&looking("--json")).unwrap();
     let all = json["connections"].as_array().unwrap();
     let at = |place: &str| all.iter().find(|it| it["place"] == place).unwrap_or_else(|| panic!("{place} in {json}"));
     let (kernel, there) = (at("kernel"), at("engine"));
@@ -128,9 +138,7 @@ fn a_moved_connection_has_both_places(world: &World, engine: &str) {
     }
     assert!(count(there, 0, "segment") > 0 && count(there, 1, "wake-up") > 0, "{there}");
 
-    let seen = looking(&["--port", "8103", "--seconds", "4", "--moves"]);
-    let said = String::from_utf8_lossy(&seen.stdout);
-    assert!(seen.status.success(), "{seen:?}");
+    let said = looking("--moves");
     for part in ["messages in the kernel", "engine p50", "difference", "wake-up", "whole"] {
         assert!(said.contains(part), "{part} in {said}");
     }
