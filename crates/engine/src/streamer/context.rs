@@ -115,7 +115,7 @@ pub mod bits {
     pub const ACCEPTS_UNSUMMED: u32 = 1 << 22;
     /// Segments are sent without a checksum.
     pub const SENDS_UNSUMMED: u32 = 1 << 23;
-    /// Of those watched: the points of every message are recorded.
+    /// The points of every message are recorded, not of some only.
     pub const WATCHED_WHOLLY: u32 = 1 << 24;
     /// A message is, or may be, on its way out whose points are recorded.
     pub const MARKED_OUT: u32 = 1 << 25;

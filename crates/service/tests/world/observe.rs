@@ -116,11 +116,12 @@ fn until_still(line: &mut Line, observed: &Observed) {
     }
 }
 
-fn watched(adopt: fn(&World<'_>, &mut Line) -> Service, inside: bool) {
+fn watched(connect: fn(&World<'_>) -> Service, inside: bool) {
     World::enter(|world| {
         let mut early = Observer::all(world, 0);
         let mut line = world.line(false);
-        let _service = adopt(world, &mut line);
+        let service = connect(world);
+        line.adopt(&service);
         until_seen(&mut line, early.memory(1));
         let observed = early.memory(1);
         assert!(observed.fresh && observed.calls);
@@ -162,24 +163,14 @@ fn watched(adopt: fn(&World<'_>, &mut Line) -> Service, inside: bool) {
 fn messages_in_a_services_engine_have_times_while_somebody_observes() {
     need_root!();
     need_program!("clang");
-    let adopt = |world: &World<'_>, line: &mut Line| {
-        let service = world.service();
-        line.adopt(&service);
-        service
-    };
-    watched(adopt, false);
+    watched(|world| world.service(), false);
 }
 
 #[test]
 fn messages_in_a_programs_own_engine_have_times_too() {
     need_root!();
     need_program!("clang");
-    let adopt = |world: &World<'_>, line: &mut Line| {
-        let service = world.direct();
-        line.adopt(&service);
-        service
-    };
-    watched(adopt, true);
+    watched(|world| world.direct(), true);
 }
 
 #[test]

@@ -55,7 +55,7 @@ mod tests {
             times.into_iter().for_each(|(layer, ns)| spans.record(layer, ns));
             spans.record(Layer::Transmit, 1000);
         }
-        // Of one message only.
+        // One message has a time in this layer.
         spans.record(Layer::SendDevice, 500);
         let means = Means::of(&Table::of(&spans));
         let parts: Vec<_> = engine(Direction::Transmit).iter().map(|part| means.part(part)).collect();
