@@ -92,11 +92,12 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Wanted::Tuple(tuple) = &wanted {
         exists(tuple, &services)?;
     }
+    // Messages are seen from the moment that the sources are open.
+    let frames = args.pcap.as_ref().map(|path| Ok::<_, anyhow::Error>((path, Frames::start(&wanted)?))).transpose()?;
     let mut sources = Sources::open(&wanted, services)?;
     if args.watch {
         return watch(args, &mut sources, &stop);
     }
-    let frames = args.pcap.as_ref().map(|path| Ok::<_, anyhow::Error>((path, Frames::start(&wanted)?))).transpose()?;
     sources.restart();
     while sources.started().elapsed() < time && !stop.requested() && is_there(args.pid) {
         sleep(LOOK.min(time.saturating_sub(sources.started().elapsed())));

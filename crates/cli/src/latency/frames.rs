@@ -21,12 +21,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The most bytes of frames that are kept, with what is known of each.
 const MOST: usize = 256 << 20;
-/// Time between two looks whether to end.
+/// Time between two looks whether the capture ends.
 const LOOK: Duration = Duration::from_millis(20);
+/// The longest time for frames that wait to be read when the capture ends.
+const CATCH_UP: Duration = Duration::from_secs(1);
 /// Headers must be whole. A device may have yet to compute the checksums of frames that are sent.
 const CHECKS: Checks = Checks { ip_checksum: false, whole: false };
 
@@ -69,14 +71,7 @@ impl Frames {
         let mut passing = Passing::open().map_err(refuse)?;
         let ends = Arc::new(AtomicBool::new(false));
         let (told, wanted) = (ends.clone(), *wanted);
-        let capture = move || {
-            let mut kept = Kept::default();
-            while !told.load(Ordering::Relaxed) {
-                passing.read(LOOK, |packet| kept.take(&wanted, packet))?;
-                kept.dropped += passing.dropped();
-            }
-            Ok(kept)
-        };
+        let capture = move || Kept::capture(&mut passing, &wanted, &told);
         let thread = thread::Builder::new().name("frames".into()).spawn(capture).context("cannot start a thread")?;
         Ok(Frames { ends, thread })
     }
@@ -96,6 +91,23 @@ impl Frames {
 }
 
 impl Kept {
+    /// Keeps frames that may be wanted until the capture ends, with those that still wait to be read then.
+    fn capture(passing: &mut Passing, wanted: &Wanted, ends: &AtomicBool) -> io::Result<Kept> {
+        let mut kept = Kept::default();
+        let mut read = |wait| {
+            let count = passing.read(wait, |packet| kept.take(wanted, packet))?;
+            kept.dropped += passing.dropped();
+            io::Result::Ok(count)
+        };
+        while !ends.load(Ordering::Relaxed) {
+            read(LOOK)?;
+        }
+        // New frames may come as fast as they are read.
+        let ended = Instant::now();
+        while read(Duration::ZERO)? > 0 && ended.elapsed() < CATCH_UP {}
+        Ok(kept)
+    }
+
     fn take(&mut self, wanted: &Wanted, packet: PassingPacket<'_>) {
         let Ok(facts) = Packet::parse_with(packet.data, Link::Ip, CHECKS) else { return };
         let from = (facts.src, facts.src_port);
@@ -177,5 +189,34 @@ impl Kept {
         };
         let candidates = self.frames.iter().enumerate().filter(|(_, frame)| holds(frame));
         candidates.min_by_key(|(_, frame)| frame.time_ns.abs_diff(passed)).map(|(at, _)| at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_testkit::{Netns, need_root};
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn frames_that_wait_at_the_end_are_kept() {
+        need_root!();
+        // More than one reading takes.
+        let sent = 500;
+        let (mut passing, port) = Netns::new("frames").enter(|| {
+            let passing = Passing::open().unwrap();
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut server = listener.accept().unwrap().0;
+            for _ in 0..sent {
+                client.write_all(b"ping").unwrap();
+                server.read_exact(&mut [0; 4]).unwrap();
+            }
+            (passing, client.peer_addr().unwrap().port())
+        });
+        let kept = Kept::capture(&mut passing, &Wanted::Port(port), &AtomicBool::new(true)).unwrap();
+        let outgoing = kept.frames.iter().filter(|frame| frame.outgoing && frame.payload == 4).count();
+        assert_eq!((outgoing, kept.dropped), (sent, 0));
     }
 }
