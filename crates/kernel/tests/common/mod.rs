@@ -60,9 +60,15 @@ impl Wire {
     pub fn reroute_peer(&self) {
         veth(&self.ours, "other", &self.peer, "other");
         self.ours.run("sysctl -q -w net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.other.rp_filter=0");
+        self.ours.run("ip link set other address 02:00:00:00:67:01");
         for (side, last) in [(&self.ours, 1), (&self.peer, 2)] {
             side.run(&format!("ip addr add 10.67.0.{last}/24 dev other"));
             side.run(&format!("ip addr add fd67::{last}/64 dev other nodad"));
+        }
+        // Solicitations by a new device may stay without an answer. The kernel was seen to take the less specific
+        // route then, by the old interface, for as long as the test waited.
+        for address in ["10.67.0.1", "fd67::1"] {
+            self.peer.run(&format!("ip neigh add {address} dev other lladdr 02:00:00:00:67:01 nud permanent"));
         }
         self.peer.run("ip route add 10.66.0.1/32 via 10.67.0.1");
         self.peer.run("ip route add fd66::1/128 via fd67::1");
