@@ -17,7 +17,9 @@
 //!
 //! The paper leaves open by how much the limit moves. Here it falls by an eighth of the connections
 //! that the engine has, and rises by a thirty-second of itself, so it shrinks faster than it grows, as
-//! a congestion window does. An engine with one connection keeps it.
+//! a congestion window does. Far from the right limit the steps are longer: it falls by a quarter if the
+//! queue is longer than one and a half times `Hiwat`, and rises by a quarter if the engine could do
+//! twice as much. An engine with one connection keeps it.
 //!
 //! A connection that went home for load may come again in INCREASE only, and after a pause that
 //! doubles each time ([`pause_s`]). So it moves at most [`most_moves`] times, whatever the load does.
@@ -86,6 +88,8 @@ pub struct Observed {
     pub queued: u32,
     /// `Cnum`: connections that the engine has.
     pub connections: u32,
+    /// The engine has nothing to do for half of the time.
+    pub roomy: bool,
 }
 
 /// The load control of one engine.
@@ -132,15 +136,16 @@ impl LoadControl {
     /// Takes the transition of CH figure 3 that the observation calls for, at most one. Returns
     /// true if `Soft_Limit` changed, so that those who hand off connections have to be told.
     pub fn observe(&mut self, observed: Observed) -> bool {
-        let Observed { queued, connections } = observed;
+        let Observed { queued, connections, roomy } = observed;
         let limit = self.soft_limit;
         match self.state {
             State::Monitor | State::Increase if queued > self.watermarks.high && connections > 1 => {
-                self.soft_limit = lowered(limit, connections);
+                let far = queued > self.watermarks.high.saturating_add(self.watermarks.high / 2);
+                self.soft_limit = lowered(limit, connections, far);
                 self.state = State::Decrease;
             }
             State::Monitor if queued < self.watermarks.low && limit < self.hard_limit => {
-                self.soft_limit = raised(limit, self.hard_limit);
+                self.soft_limit = raised(limit, self.hard_limit, roomy);
                 self.state = State::Increase;
             }
             State::Increase if connections >= limit.get() => self.state = State::Monitor,
@@ -153,7 +158,7 @@ impl LoadControl {
     /// Takes the transition that the number of connections alone calls for: one came or went.
     pub fn count(&mut self, connections: u32) {
         // Between the watermarks the queue calls for nothing.
-        self.observe(Observed { queued: self.watermarks.high, connections });
+        self.observe(Observed { queued: self.watermarks.high, connections, roomy: false });
     }
 
     /// Returns true if another connection may come to an engine that has this many. In DECREASE none
@@ -176,13 +181,15 @@ impl LoadControl {
 
 /// At most the connections that the engine has, and at least 2, so that DECREASE can be left while
 /// one is there: a single connection that fills the queue has its own congestion control for that.
-fn lowered(limit: NonZeroU32, connections: u32) -> NonZeroU32 {
+fn lowered(limit: NonZeroU32, connections: u32, far: bool) -> NonZeroU32 {
     let there = limit.get().min(connections);
-    NonZeroU32::new(there.saturating_sub((there / 8).max(1)).max(2).min(limit.get())).unwrap_or(NonZeroU32::MIN)
+    let step = if far { there / 4 } else { there / 8 };
+    NonZeroU32::new(there.saturating_sub(step.max(1)).max(2).min(limit.get())).unwrap_or(NonZeroU32::MIN)
 }
 
-fn raised(limit: NonZeroU32, hard_limit: NonZeroU32) -> NonZeroU32 {
-    limit.saturating_add((limit.get() / 32).max(1)).min(hard_limit)
+fn raised(limit: NonZeroU32, hard_limit: NonZeroU32, far: bool) -> NonZeroU32 {
+    let step = if far { limit.get() / 4 } else { limit.get() / 32 };
+    limit.saturating_add(step.max(1)).min(hard_limit)
 }
 
 /// The longest pause of a connection between two returns to the engine, in seconds.

@@ -116,11 +116,16 @@ impl Window {
         let longest = if self.longest < marks.high() { self.longest } else { marks.high() };
         if self.shortest > longest {
             self.shortest
-        } else if self.least_idle_permille >= ROOMY_PERMILLE {
+        } else if self.is_roomy() {
             0
         } else {
             longest
         }
+    }
+
+    /// The engine slept for half of each window or more.
+    pub const fn is_roomy(&self) -> bool {
+        self.least_idle_permille >= ROOMY_PERMILLE
     }
 
     /// The part of the time that the engine slept, in thousandths.

@@ -10,7 +10,7 @@ fn control(hard: u32, low: u32, high: u32) -> LoadControl {
 }
 
 fn at(queued: u32, connections: u32) -> Observed {
-    Observed { queued, connections }
+    Observed { queued, connections, roomy: false }
 }
 
 #[test]
@@ -33,6 +33,22 @@ fn each_arrow_of_figure_3() {
     assert!(load.observe(at(3, 57)));
     assert!(load.observe(at(17, 57)));
     assert_eq!((load.state(), load.soft_limit()), (State::Decrease, 50));
+}
+
+#[test]
+fn steps_are_long_far_from_the_right_limit() {
+    let mut load = control(64, 4, 16);
+    load.observe(at(24, 64));
+    assert_eq!(load.soft_limit(), 56, "one and a half times Hiwat is not far");
+    load.count(0);
+    load.observe(at(25, 56));
+    assert_eq!(load.soft_limit(), 42);
+    load.count(0);
+    load.observe(Observed { roomy: true, ..at(0, 42) });
+    assert_eq!(load.soft_limit(), 52);
+    load.count(52);
+    load.observe(Observed { roomy: true, ..at(4, 52) });
+    assert_eq!(load.soft_limit(), 52, "between the watermarks nothing moves");
 }
 
 #[test]
@@ -87,7 +103,8 @@ fn play(load: &mut LoadControl, capacity: u32, demand: u32, triggers: usize) -> 
     let mut connections = demand.min(load.soft_limit());
     let mut seen = Vec::new();
     for _ in 0..triggers {
-        load.observe(at(connections.saturating_sub(capacity), connections));
+        let roomy = 2 * connections <= capacity;
+        load.observe(Observed { roomy, ..at(connections.saturating_sub(capacity), connections) });
         connections -= load.excess(connections).min(connections);
         if load.admits(connections) && connections < demand {
             connections += 1;

@@ -21,7 +21,7 @@ use std::time::Instant;
 const RETRY_SENDS: u64 = 64;
 
 /// How often that number doubles for a connection that went home for load, while it is refused.
-const MOST_DOUBLINGS: u32 = 3;
+const MOST_DOUBLINGS: u32 = 2;
 
 /// A connection in the kernel that may move.
 pub struct Candidate {

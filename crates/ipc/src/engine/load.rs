@@ -14,7 +14,7 @@ use baton_tcp::time::Instant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
-/// Counters of the sketch: an eighth, the part that goes home at once, of 2,048 connections.
+/// Counters of the sketch: an eighth of 2,048 connections, the part that goes home at once near the right limit.
 const COUNTERS: usize = 256;
 
 /// The longest time between two reports while frames arrive, in nanoseconds.
@@ -161,7 +161,8 @@ impl Runner {
                 }
                 load.queued = window.queued(load.control.watermarks());
                 load.idle_permille = window.idle_permille();
-                let observed = Observed { queued: load.queued, connections: count(connections.len()) };
+                let (connected, roomy) = (count(connections.len()), window.is_roomy());
+                let observed = Observed { queued: load.queued, connections: connected, roomy };
                 if load.control.observe(observed) && load.control.state() == State::Decrease {
                     load.meter.clear();
                 }

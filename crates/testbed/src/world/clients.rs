@@ -157,7 +157,7 @@ impl World<'_> {
 
     pub(super) fn observe(&mut self) {
         if self.config.load_control {
-            self.load.observe(Observed { queued: self.nic.queued(), connections: self.on_nic });
+            self.load.observe(Observed { queued: self.nic.queued(), connections: self.on_nic, roomy: false });
         }
     }
 }
