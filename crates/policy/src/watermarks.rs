@@ -36,9 +36,9 @@ pub const WINDOW_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Choice {
     /// `auto`: the watermarks find themselves.
+    #[default]
     Auto,
     /// `off`: the limit stays at the most connections.
-    #[default]
     Off,
     /// `LOW-HIGH`, in frames.
     Fixed(Watermarks),
