@@ -30,6 +30,7 @@ mod ready;
 mod resets;
 mod rules;
 mod service;
+mod slow_layers;
 mod strangers;
 mod time_wait;
 mod translated;

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 const NOBODY: u32 = 65_534;
 
 /// An observer, and what it has heard.
-struct Observer {
+pub struct Observer {
     service: Service,
     begun: Vec<Observed>,
     ended: Vec<u32>,
@@ -33,7 +33,7 @@ impl Observer {
         Observer { service, begun: Vec::new(), ended: Vec::new(), all_ended: false }
     }
 
-    fn all(world: &World<'_>, count: u64) -> Observer {
+    pub fn all(world: &World<'_>, count: u64) -> Observer {
         Observer::new(world, Selector::All, None, count)
     }
 
@@ -49,7 +49,7 @@ impl Observer {
 
     /// The memory that came last, once so many have come.
     #[track_caller]
-    fn memory(&mut self, count: usize) -> &Observed {
+    pub fn memory(&mut self, count: usize) -> &Observed {
         wait_for("a memory", || {
             self.hear();
             self.begun.len() >= count
@@ -61,13 +61,13 @@ impl Observer {
 
 /// The connection that is the only one there.
 #[track_caller]
-fn only(observed: &Observed) -> Table {
+pub fn only(observed: &Observed) -> Table {
     let connections = observed.memory.connections();
     assert_eq!(connections.len(), 1, "{connections:?}");
     connections[0].table.clone()
 }
 
-fn messages(table: &Table) -> [u64; 2] {
+pub fn messages(table: &Table) -> [u64; 2] {
     Direction::ALL.map(|way| table.layer(Layer::whole(way)).count)
 }
 
@@ -246,7 +246,7 @@ fn a_killed_engine_leaves_its_times() {
 }
 
 /// A connection in the engine whose peer echoes.
-fn call(world: &World<'_>, service: &Service) -> (Stream, TcpStream) {
+pub fn call(world: &World<'_>, service: &Service) -> (Stream, TcpStream) {
     let (ours, peer) = world.wire.connect(false);
     peer.set_nonblocking(false).unwrap();
     (service.adopt(ours.into()).unwrap_or_else(|refused| panic!("{refused}")), peer)

@@ -1,0 +1,90 @@
+//! A layer of an engine's connection that a test delays is the one that an observer finds.
+
+use crate::common::World;
+use crate::common::kernels::wait_for;
+use crate::observe::{Observer, call, messages, only};
+use baton_client::{Observed, Stream};
+use baton_latency::{Direction, Layer, Table};
+use baton_testkit::{need_program, need_root};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// How long a test delays a layer.
+const DELAY: Duration = Duration::from_millis(60);
+/// The least that must be seen of it, in nanoseconds.
+const SEEN: u64 = 50_000_000;
+
+/// Returns the times since then, once a message more has come to its end on a way.
+#[track_caller]
+fn next(observed: &Observed, before: &Table, way: Direction) -> Table {
+    wait_for("the message", || messages(&only(observed))[way as usize] > messages(before)[way as usize]);
+    only(observed).since(before)
+}
+
+/// One layer has the delay, and most of its way's time.
+#[track_caller]
+fn is_found(table: &Table, slow: Layer) {
+    let way = slow.direction();
+    let parts = Layer::ALL.into_iter().filter(|layer| layer.direction() == way && layer.is_part());
+    let slowest = parts.max_by_key(|layer| table.layer(*layer).sum).unwrap();
+    let rows = table.rows(way);
+    assert!(slowest == slow && table.layer(slow).sum >= SEEN, "{} is slowest: {rows:?}", slowest.name());
+}
+
+/// A message there and one back, each seen by itself.
+fn round(stream: &mut Stream, peer: &mut TcpStream, observed: &Observed) -> Table {
+    let before = observed.memory.connections().first().map_or_else(Table::default, |it| it.table.clone());
+    stream.write_all(b"ping").unwrap();
+    peer.read_exact(&mut [0; 4]).unwrap();
+    peer.write_all(b"pong").unwrap();
+    read(stream);
+    for way in Direction::ALL {
+        wait_for("a message", || messages(&only(observed))[way as usize] > messages(&before)[way as usize]);
+    }
+    only(observed)
+}
+
+fn read(stream: &mut Stream) {
+    wait_for("four bytes", || stream.read(&mut [0; 4]).is_ok_and(|count| count == 4));
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit_once(") ").unwrap().1.starts_with('T')
+}
+
+#[test]
+fn a_layer_that_is_slow_is_found() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.service();
+        let (mut stream, mut peer) = call(world, &service);
+        let mut observer = Observer::all(world, 1);
+        let observed = observer.memory(1);
+
+        // An engine that does not run leaves the message in the queue to it.
+        let before = round(&mut stream, &mut peer, observed);
+        let engine = Pid::from_raw(world.engine as i32).unwrap();
+        kill_process(engine, Signal::STOP).unwrap();
+        wait_for("the engine stops", || is_stopped(world.engine));
+        stream.write_all(b"ping").unwrap();
+        sleep(DELAY);
+        kill_process(engine, Signal::CONT).unwrap();
+        peer.read_exact(&mut [0; 4]).unwrap();
+        is_found(&next(observed, &before, Direction::Transmit), Layer::SendQueue);
+
+        // A program that does not run is told, and late to wake.
+        let before = round(&mut stream, &mut peer, observed);
+        peer.write_all(b"pong").unwrap();
+        let told = |table: &Table| table.layer(Layer::Stack).count;
+        wait_for("word of the message", || told(&only(observed)) > told(&before));
+        sleep(DELAY);
+        read(&mut stream);
+        is_found(&next(observed, &before, Direction::Receive), Layer::WakeUp);
+    });
+}
