@@ -28,12 +28,19 @@ pub struct Place<'a> {
 }
 
 /// How a way is set up, beyond what the way says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Setting<'s> {
     /// Lines of the service's configuration file.
     pub settings: &'s str,
     /// Queues of the wire.
     pub queues: Queues,
+}
+
+impl Default for Setting<'_> {
+    /// Connections stay in an engine that has more to do than it can: the way that is measured is the engine.
+    fn default() -> Self {
+        Setting { settings: "[engine]\nload = \"off\"\n", queues: Queues::default() }
+    }
 }
 
 /// Queues of a wire.
