@@ -18,7 +18,7 @@
 //! The paper leaves open by how much the limit moves. Here it falls by an eighth of the connections
 //! that the engine has, and rises by a thirty-second of itself, so it shrinks faster than it grows, as
 //! a congestion window does. Far from the right limit the steps are longer: it falls by a quarter if the
-//! queue is longer than one and a half times `Hiwat`, and rises by a quarter if the engine could do
+//! queue is longer than twice `Hiwat`, and rises by a quarter if the engine could do
 //! twice as much. An engine with one connection keeps it.
 //!
 //! A connection that went home for load may come again in INCREASE only, and after a pause that
@@ -140,7 +140,7 @@ impl LoadControl {
         let limit = self.soft_limit;
         match self.state {
             State::Monitor | State::Increase if queued > self.watermarks.high && connections > 1 => {
-                let far = queued > self.watermarks.high.saturating_add(self.watermarks.high / 2);
+                let far = queued > self.watermarks.high.saturating_mul(2);
                 self.soft_limit = lowered(limit, connections, far);
                 self.state = State::Decrease;
             }

@@ -38,10 +38,10 @@ fn each_arrow_of_figure_3() {
 #[test]
 fn steps_are_long_far_from_the_right_limit() {
     let mut load = control(64, 4, 16);
-    load.observe(at(24, 64));
-    assert_eq!(load.soft_limit(), 56, "one and a half times Hiwat is not far");
+    load.observe(at(32, 64));
+    assert_eq!(load.soft_limit(), 56, "twice Hiwat is not far");
     load.count(0);
-    load.observe(at(25, 56));
+    load.observe(at(33, 56));
     assert_eq!(load.soft_limit(), 42);
     load.count(0);
     load.observe(Observed { roomy: true, ..at(0, 42) });
