@@ -37,7 +37,8 @@ enum layer {
 	READ = 14,
 	RECEIVE = 15,
 	STACK = 16,
-	LAYERS = 18,
+	ANSWER = 18,
+	LAYERS = 19,
 };
 
 struct histogram {
@@ -105,6 +106,7 @@ struct watched {
 	u32 slot; /* its number plus 1; 0 for none */
 	u32 in_call; /* the thread in a call to send, as far as tracepoints show */
 	u64 started; /* the call of `sent` */
+	u64 asked; /* the first call to send since bytes were read; 0 for none */
 	struct message sent, got;
 	u64 sent_at[T_POINTS], got_at[R_POINTS];
 };
@@ -195,6 +197,7 @@ struct bpf_pidns_info {
 
 static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_map_pop_elem)(void *map, void *value) = (void *)88;
+static long (*const bpf_get_func_ret)(void *ctx, u64 *value) = (void *)184;
 static void *(*const bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;
 static long (*const bpf_get_ns_current_pid_tgid)(u64 device, u64 inode, struct bpf_pidns_info *to, u32 size) =
 	(void *)120;

@@ -240,9 +240,23 @@ int r_call(u64 *ctx)
 	return 0;
 }
 
-/* A call to receive returns. */
-INLINE int returned(struct watched *it, struct sock *sk)
+/* The call has so many bytes of the answer to what was sent before. */
+INLINE void answered(struct watched *it, int length)
 {
+	u32 slot = it->slot - 1;
+
+	if (length <= 0 || !it->asked)
+		return;
+	struct spans *spans = bpf_map_lookup_elem(&SPANS, &slot);
+	if (spans)
+		record(&spans->layers[ANSWER], it->asked, bpf_ktime_get_ns());
+	it->asked = 0;
+}
+
+/* A call to receive returns. */
+INLINE int returned(struct watched *it, struct sock *sk, int length)
+{
+	answered(it, length);
 	if (it->got.stage != TOLD)
 		return 0;
 	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sk);
@@ -281,8 +295,10 @@ int r_returned(u64 *ctx)
 {
 	struct sock *sk = (struct sock *)ctx[0];
 	struct watched *it = watched(sk);
+	u64 length = 0;
 
-	return it ? returned(it, sk) : 0;
+	bpf_get_func_ret(ctx, &length);
+	return it ? returned(it, sk, length) : 0;
 }
 
 SEC("tp_btf/sock_recv_length")
@@ -291,5 +307,5 @@ int r_returned_tp(u64 *ctx)
 	struct sock *sk = (struct sock *)ctx[0];
 	struct watched *it = watch(sk);
 
-	return it ? returned(it, sk) : 0;
+	return it ? returned(it, sk, ctx[1]) : 0;
 }

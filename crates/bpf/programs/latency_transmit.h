@@ -9,6 +9,8 @@ INLINE int call(struct watched *it, u32 begin, u32 length)
 	u64 now = bpf_ktime_get_ns();
 	u32 stage = it->sent.stage;
 
+	if (!it->asked)
+		it->asked = now;
 	if (stage == COPIED || ((stage == TAKEN_UP || stage == BUILT) && now - it->started < GIVE_UP_NS)) {
 		count(it, 0, 0);
 		return 0;

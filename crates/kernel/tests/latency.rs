@@ -105,9 +105,9 @@ fn each_adds_up(address: &str) {
     let expected = match watch.sights()[0].by {
         By::Functions => {
             "write send-queue segment output transmit receive-device parse lookup place decide tell wake-up read \
-             receive stack"
+             receive stack answer"
         }
-        _ => "write output transmit receive-device parse place wake-up read receive stack",
+        _ => "write output transmit receive-device parse place wake-up read receive stack answer",
     };
     assert_eq!(names.join(" "), expected);
     drop(client);

@@ -1,7 +1,7 @@
 //! The layers of both ways.
 
 /// The number of layers, the two wholes included.
-pub const LAYERS: usize = 18;
+pub const LAYERS: usize = 19;
 
 /// The way of a message.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,6 +69,9 @@ pub enum Layer {
     /// In place, until TCP has decided, where the program does not wait for it: the engine's fast path tells
     /// the consumer first (LC §3.3.1).
     DecideBeside = 17,
+    /// From the first call that sends since the last answer, until the call that gets the next bytes returns: what
+    /// a client waits for its server, and a server for its client's next request.
+    Answer = 18,
 }
 
 impl Layer {
@@ -92,6 +95,7 @@ impl Layer {
         Layer::Receive,
         Layer::Stack,
         Layer::DecideBeside,
+        Layer::Answer,
     ];
 
     /// Its name in reports and in JSON.
@@ -115,6 +119,7 @@ impl Layer {
             Layer::Receive => "receive",
             Layer::Stack => "stack",
             Layer::DecideBeside => "decide-beside",
+            Layer::Answer => "answer",
         }
     }
 
@@ -134,7 +139,7 @@ impl Layer {
     /// True if it counts in the sum of its way: it is no whole, not a part of another layer, and not
     /// beside the way.
     pub fn is_part(self) -> bool {
-        !matches!(self, Layer::Transmit | Layer::Receive | Layer::Stack) && !self.is_aside()
+        !matches!(self, Layer::Transmit | Layer::Receive | Layer::Stack | Layer::Answer) && !self.is_aside()
     }
 
     /// True if it is a part of another layer, or beside the way: a report shows it, no sum counts it.

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
 
 /// Layout of this file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Spans of one consumer of an engine. All zeros but the header is an empty one.
 #[derive(Debug)]

@@ -17,9 +17,11 @@ struct Place {
     slot: u16,
     /// Every message is recorded.
     wholly: bool,
+    /// The first write since bytes were read, if every message is recorded; 0 for none.
+    asked: u64,
 }
 
-const NONE: Place = Place { slot: u16::MAX, wholly: false };
+const NONE: Place = Place { slot: u16::MAX, wholly: false, asked: 0 };
 
 /// The consumer's side of what is watched.
 pub(super) struct Watcher {
@@ -52,7 +54,7 @@ impl Watcher {
                 self.places.resize(qp + 1, NONE);
             }
             let wholly = one_in == 1 || slot.is_alone();
-            self.places[qp] = Place { slot: at as u16, wholly };
+            self.places[qp] = Place { slot: at as u16, wholly, asked: 0 };
             self.any_wholly |= wholly;
         }
     }
@@ -75,7 +77,15 @@ impl Watcher {
             return 0;
         }
         let place = self.place(conn);
-        if place.wholly || (chosen && self.slot(conn).is_some()) { (self.clock)() } else { 0 }
+        if !(place.wholly || (chosen && self.slot(conn).is_some())) {
+            return 0;
+        }
+        let now = (self.clock)();
+        match self.places.get_mut(conn.0 as usize) {
+            Some(place) if place.wholly && place.asked == 0 => place.asked = now,
+            _ => {}
+        }
+        now
     }
 
     /// The time, if there may be a message to record; else 0.
@@ -143,13 +153,19 @@ impl Consumer {
     /// The call that took `count` bytes is about to return: it ends every message that was read to its last
     /// byte.
     #[cold]
-    pub(super) fn note_read(&self, conn: Conn, entered: u64, count: usize) {
-        let (Some(watcher), Some(stream)) = (&self.watcher, self.stream(conn)) else { return };
-        let Some(slot) = watcher.slot(conn) else { return };
+    pub(super) fn note_read(&mut self, conn: Conn, entered: u64, count: usize) {
+        let Some(stream) = self.stream(conn) else { return };
         let read = stream.received_total() - stream.readable() as u64;
         let before = read - count as u64;
+        let Some(watcher) = &mut self.watcher else { return };
+        let answered = watcher.places.get_mut(conn.0 as usize).filter(|_| count > 0);
+        let asked = answered.map_or(0, |place| std::mem::take(&mut place.asked));
+        let Some(slot) = watcher.slot(conn) else { return };
         let place = watcher.place(conn);
         let now = (watcher.clock)();
+        if asked > 0 {
+            watcher.memory.record(slot, Layer::Answer, now.saturating_sub(asked));
+        }
         while let Some(message) = slot.told.peek().filter(|message| message.end <= read) {
             slot.told.pass();
             if message.end <= before && !place.wholly {

@@ -1,10 +1,12 @@
 //! Where the time of connections goes, by layer: for a terminal, as JSON and as an HTML page.
 
+mod answers;
 mod moves;
 mod slowest;
 
 use super::html;
 use super::nanoseconds::time;
+use answers::Answers;
 use baton_apps::html_text::escape;
 use baton_latency::{Direction, Exemplar, Layer, Row, Table};
 use serde::Serialize;
@@ -104,6 +106,7 @@ struct Connection<'a> {
     skipped: [u64; 2],
     lost: [u64; 2],
     ways: Vec<Way>,
+    answers: Option<Answers>,
 }
 
 #[derive(Serialize)]
@@ -111,6 +114,7 @@ struct Place {
     place: &'static str,
     connections: u64,
     ways: Vec<Way>,
+    answers: Option<Answers>,
 }
 
 #[derive(Serialize)]
@@ -119,6 +123,7 @@ struct Whole<'a> {
     notes: &'a [String],
     left_out: u64,
     together: Vec<Way>,
+    answers: Option<Answers>,
     slowest: Vec<Slow<'a>>,
     places: Vec<Place>,
     connections: Vec<Connection<'a>>,
@@ -193,16 +198,19 @@ impl Report {
             skipped: entry.skipped,
             lost: entry.lost,
             ways: connection(entry),
+            answers: Answers::of(&entry.table),
         });
         let place = |place| {
             let (table, connections) = self.together(Some(place));
-            Place { place, connections, ways: ways(&table) }
+            Place { place, connections, ways: ways(&table), answers: Answers::of(&table) }
         };
+        let together = self.together(None).0;
         serde_json::to_string(&Whole {
             seconds: self.seconds,
             notes: &self.notes,
             left_out: self.left_out,
-            together: ways(&self.together(None).0),
+            together: ways(&together),
+            answers: Answers::of(&together),
             places: self.places().into_iter().map(place).collect(),
             slowest: self.slowest(),
             connections: connections.collect(),
@@ -337,6 +345,9 @@ fn tables(out: &mut String, table: &Table) {
             let _ = writeln!(out, "    {:<16}{cells}", row.name);
         }
     }
+    if let Some(answers) = Answers::of(table) {
+        out.push_str(&answers.text());
+    }
 }
 
 fn section(body: &mut String, title: &str, table: &Table) {
@@ -359,6 +370,9 @@ fn section(body: &mut String, title: &str, table: &Table) {
             let _ = write!(body, "<tr><td>{}</td>{cells}{bar}</tr>", row.name);
         }
         body.push_str("</tbody></table>");
+    }
+    if let Some(answers) = Answers::of(table) {
+        body.push_str(&answers.table());
     }
     body.push_str("</section>");
 }

@@ -1,6 +1,7 @@
 //! Consumers, queue pairs and stacks, without a network.
 
 mod adoption;
+mod answers;
 mod buffers;
 mod corpus;
 mod host;
