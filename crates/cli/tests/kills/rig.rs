@@ -147,7 +147,7 @@ impl Rig {
         let before = Kernel::now([&ours, &peer]);
         let directory = tempfile::tempdir().unwrap();
         let log = File::create(directory.path().join("log")).unwrap();
-        // What dies has connections, however busy the machine is.
+        // An engine that dies has connections, however busy the machine is.
         let config = directory.path().join("baton.toml");
         fs::write(&config, "[engine]\nload = \"off\"\n").unwrap();
         let service = ours.enter(|| {

@@ -212,6 +212,11 @@ pub fn a_run_prints_where_the_time_went(world: &World) {
             assert!(said.contains("1 connections together in the kernel"), "{said}");
             assert!(said.contains("1 connections together in the engine"), "{said}");
             assert_eq!(rows("whole"), 4, "{said}");
+            // All but the one during which the connection moves, or is first seen.
+            let answers = said.lines().filter_map(|line| line.trim().strip_prefix("answer"));
+            let answers = answers.map(|rest| rest.split_whitespace().next().unwrap().parse::<u64>().unwrap());
+            let all: u64 = answers.sum();
+            assert!((1_990..=2_000).contains(&all), "{all} answers: {said}");
         } else {
             assert!(said.contains("kernel: "), "{said}");
         }
