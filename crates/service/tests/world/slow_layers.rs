@@ -43,7 +43,7 @@ fn round(stream: &mut Stream, peer: &mut TcpStream, observed: &Observed) -> Tabl
     peer.write_all(b"pong").unwrap();
     read(stream);
     for way in Direction::ALL {
-        wait_for("a message", || messages(&only(observed))[way as usize] > messages(&before)[way as usize]);
+        next(observed, &before, way);
     }
     only(observed)
 }
