@@ -7,7 +7,8 @@
 //!
 //! All of them share one interface. The connection in the kernel sends a byte there and back and measures
 //! how long that takes, while the engine is idle, while it is idle but its CPU is not, and while more frames
-//! wait for it than it can serve. The three follow each other in rounds.
+//! wait for it than it can serve. The three follow each other in rounds. A fourth has the same load in the
+//! kernel, so the engine has nothing to do: a delay beside it is not the engine's.
 //!
 //! With two CPUs the engine could delay the ping-pong by taking its CPU, its cache or its place in a queue
 //! of the kernel. So both have a CPU and a queue of the wire of their own, and precede all other programs. Then the engine's own queue is all that is left to wait for. With one queue for
@@ -103,6 +104,8 @@ pub enum Engine {
     Beside,
     /// More frames wait than it can serve.
     Overloaded,
+    /// The engine has nothing to do; the load is in the kernel.
+    Bypassed,
 }
 
 impl Engine {
@@ -111,6 +114,7 @@ impl Engine {
             Engine::Idle => "idle engine",
             Engine::Beside => "idle engine, busy CPU",
             Engine::Overloaded => "overloaded engine",
+            Engine::Bypassed => "load in the kernel",
         }
     }
 }
@@ -255,21 +259,37 @@ impl<'a> Beside<'a> {
                 })
             }
             Engine::Overloaded => {
-                let mut wrk = self.place.world.client.command("wrk");
-                let url = format!("http://{}:{}/1k", self.place.address, Kind::Crowd.port());
-                wrk.args(["-t1", &format!("-c{}", point.connections), "--timeout=60s"]);
-                wrk.args([&format!("-d{}s", (length + RAMP + PATIENCE).as_secs()), &url]);
-                wrk.stdin(Stdio::null()).stdout(Stdio::null());
-                let start = || Background::start(&mut wrk, PATIENCE).context("cannot start wrk");
-                let wrk = cpu::on(Some(ENGINE_CPU), start)?;
-                std::thread::sleep(RAMP);
-                let run = self.ping_pong(lab, length)?;
-                drop(wrk);
-                std::thread::sleep(REST);
+                let run = self.beside_load(lab, point, length)?;
                 ensure!(run.queued >= BURST, "the engine is not overloaded: {} frames wait for it", run.queued);
                 Ok(run)
             }
+            Engine::Bypassed => {
+                let service = self.place.service().context("no service")?.connect()?;
+                let policy = service.policy()?;
+                service.reload(Some(&"never".parse()?))?;
+                let run = self.beside_load(lab, point, length);
+                service.reload(Some(&policy))?;
+                let run = run?;
+                ensure!(run.on_engine == 0, "{} connections are on the engine", run.on_engine);
+                Ok(run)
+            }
         }
+    }
+
+    /// Measures while requests over many connections keep the engine's CPU busy.
+    fn beside_load(&self, lab: &Lab<'_>, point: &Point, length: Duration) -> anyhow::Result<Run> {
+        let mut wrk = self.place.world.client.command("wrk");
+        let url = format!("http://{}:{}/1k", self.place.address, Kind::Crowd.port());
+        wrk.args(["-t1", &format!("-c{}", point.connections), "--timeout=60s"]);
+        wrk.args([&format!("-d{}s", (length + RAMP + PATIENCE).as_secs()), &url]);
+        wrk.stdin(Stdio::null()).stdout(Stdio::null());
+        let start = || Background::start(&mut wrk, PATIENCE).context("cannot start wrk");
+        let wrk = cpu::on(Some(ENGINE_CPU), start)?;
+        std::thread::sleep(RAMP);
+        let run = self.ping_pong(lab, length)?;
+        drop(wrk);
+        std::thread::sleep(REST);
+        Ok(run)
     }
 
     fn ping_pong(&self, lab: &Lab<'_>, length: Duration) -> anyhow::Result<Run> {
