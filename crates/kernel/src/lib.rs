@@ -33,6 +33,7 @@
 mod agreed;
 mod anyway;
 mod beside;
+pub mod both_ends;
 mod buffers;
 mod bypassing;
 mod capture;

@@ -1,0 +1,232 @@
+//! Connections whose both ends are on this machine: out of the kernel together, and back together.
+//!
+//! ```text
+//!   capture_both         each end is read; each one's SND.NXT is the other's RCV.NXT
+//!   make_husk, twice     what was written and not sent is left for the program to write again
+//!   come_home            numbers advanced by what was carried; nothing is in flight
+//!   rebuild, twice       both are rebuilt before either may send
+//!   resume, twice
+//! ```
+//!
+//! No segment carries the bytes meanwhile, so none is needed on the way back: both ends have the
+//! numbers that they would have if segments had carried them.
+
+use crate::capture_error::CaptureError;
+use crate::captured::Captured;
+use crate::error::Failed;
+use crate::{capture, release};
+use baton_policy::Refusal;
+use baton_tcp::state::State;
+use baton_wire::seq::Seq;
+use std::os::fd::AsFd;
+
+/// How far one end's connection has come since it left the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Carried {
+    /// Bytes that this end wrote, and the other end has or can read.
+    pub written: u64,
+    /// The same of the other end.
+    pub received: u64,
+    /// This end has finished (FIN), behind those bytes.
+    pub finished: bool,
+    /// The other end has finished.
+    pub peer_finished: bool,
+}
+
+impl Carried {
+    /// As the other end sees it.
+    pub fn reversed(self) -> Carried {
+        let Carried { written, received, finished, peer_finished } = self;
+        Carried { written: received, received: written, finished: peer_finished, peer_finished: finished }
+    }
+}
+
+/// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use
+/// them meanwhile.
+///
+/// # Errors
+/// Errors of [`capture()`]; [`Refusal::Unsettled`] if something is in flight, which may be over soon;
+/// [`Refusal::State`] if an end has finished. Both sockets are then as they were.
+pub fn capture_both(ours: impl AsFd, theirs: impl AsFd) -> Result<[Captured; 2], CaptureError> {
+    let first = capture(&ours)?;
+    let second = match capture(&theirs) {
+        Ok(second) => second,
+        Err(error) => {
+            release(&ours, &first)?;
+            return Err(error);
+        }
+    };
+    match face(&first, &second) {
+        Ok(()) => Ok([first, second]),
+        Err(why) => {
+            release_both((&ours, &first), (&theirs, &second))?;
+            Err(why.into())
+        }
+    }
+}
+
+/// Turns both captured sockets, which were not made husks, back into ordinary ones.
+///
+/// # Errors
+/// Errors of [`release`]; both were tried.
+pub fn release_both(first: (impl AsFd, &Captured), second: (impl AsFd, &Captured)) -> Result<(), Failed> {
+    let released = release(first.0, first.1);
+    release(second.0, second.1).and(released)
+}
+
+/// Checks whether these are the two ends of one connection and nothing of it is in flight.
+fn face(first: &Captured, second: &Captured) -> Result<(), Refusal> {
+    let (a, b) = (&first.protocol, &second.protocol);
+    if [a.state, b.state] != [State::Established; 2] || first.shut_read || second.shut_read {
+        return Err(Refusal::State);
+    }
+    let agree = a.snd_nxt == b.rcv_nxt && b.snd_nxt == a.rcv_nxt && a.timestamps.is_some() == b.timestamps.is_some();
+    if agree && a.sack == b.sack { Ok(()) } else { Err(Refusal::Unsettled) }
+}
+
+/// Takes what was written and not sent out of the capture of one end, which the program writes again. What
+/// was sent has arrived ([`capture_both`]), so nothing is left to be sent.
+pub fn take_unsent(captured: &mut Captured) -> Vec<u8> {
+    let sent = captured.protocol.unacked_bytes() as usize;
+    let unsent = captured.send_queue.split_off(sent.min(captured.send_queue.len()));
+    captured.send_queue.clear();
+    let p = &mut captured.protocol;
+    p.snd_una = p.snd_nxt;
+    p.write_seq = p.snd_nxt;
+    unsent
+}
+
+/// One end as the kernel is to have it after bytes were `carried`: nothing in flight, and nothing unread.
+/// `head` is what was captured, after [`take_unsent`]; `peer_window` is [`Captured::window`] of the other
+/// end's. `None` if both ends have finished: the connection is over.
+pub fn come_home(head: &Captured, peer_window: u32, carried: Carried) -> Option<Captured> {
+    let Carried { written, received, finished, peer_finished } = carried;
+    let mut captured = Captured { send_queue: Vec::new(), receive_queue: Vec::new(), ..head.clone() };
+    let p = &mut captured.protocol;
+    p.state = match (finished, peer_finished) {
+        (false, false) => State::Established,
+        (true, false) => State::FinWait2,
+        (false, true) => State::CloseWait,
+        (true, true) => return None,
+    };
+    let window = p.rcv_wnd();
+    let ahead = |from: Seq, bytes: u64, fin: bool| from + (bytes as u32).wrapping_add(u32::from(fin));
+    p.snd_nxt = ahead(head.protocol.snd_nxt, written, finished);
+    (p.snd_una, p.write_seq) = (p.snd_nxt, p.snd_nxt);
+    p.rcv_nxt = ahead(head.protocol.rcv_nxt, received, peer_finished);
+    p.copied_seq = ahead(head.protocol.rcv_nxt, received, false);
+    (p.last_ack_sent, p.snd_wl1) = (p.rcv_nxt, p.rcv_nxt);
+    p.right_edge = p.rcv_nxt + window;
+    p.snd_wnd = peer_window;
+    p.max_wnd = p.max_wnd.max(peer_window);
+    Some(captured)
+}
+
+impl Captured {
+    /// The bytes that the peer may send.
+    pub fn window(&self) -> u32 {
+        self.protocol.rcv_wnd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{make_husk, rebuild, resume};
+    use baton_testkit::need_root;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    fn ends(address: &str) -> [TcpStream; 2] {
+        let listener = TcpListener::bind(address).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [ours, listener.accept().unwrap().0]
+    }
+
+    /// Takes both ends out, carries `carried` bytes by hand, and takes both home.
+    fn there_and_back(ends: &[TcpStream; 2], carried: Carried) {
+        let mut captured = capture_both(&ends[0], &ends[1]).unwrap();
+        captured.iter_mut().for_each(|end| assert!(take_unsent(end).is_empty()));
+        let heads = captured.each_ref().map(|end| Captured { receive_queue: Vec::new(), ..end.clone() });
+        for (end, captured) in ends.iter().zip(&captured) {
+            make_husk(end, captured).unwrap();
+        }
+        let windows = heads.each_ref().map(Captured::window);
+        let ways = [(0, carried), (1, carried.reversed())];
+        let home = ways.map(|(at, carried)| come_home(&heads[at], windows[1 - at], carried).unwrap());
+        ends.iter().zip(&home).for_each(|(end, home)| rebuild(end, home).unwrap());
+        ends.iter().zip(&home).for_each(|(end, home)| resume(end, home).unwrap());
+    }
+
+    fn talk(ends: &mut [TcpStream; 2]) {
+        for at in [0, 1, 0] {
+            ends[at].write_all(b"after").unwrap();
+            let mut got = [0; 5];
+            ends[1 - at].read_exact(&mut got).unwrap();
+            assert_eq!(&got, b"after");
+        }
+    }
+
+    #[test]
+    fn both_ends_go_on_with_the_numbers_of_what_was_carried() {
+        need_root!();
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let mut ends = ends(address);
+            for carried in [
+                Carried::default(),
+                Carried { written: 5_000_000_000, received: 70_000, ..Carried::default() },
+                Carried { received: 1, ..Carried::default() },
+            ] {
+                talk(&mut ends);
+                there_and_back(&ends, carried);
+            }
+            talk(&mut ends);
+        }
+    }
+
+    #[test]
+    fn an_end_that_finished_meanwhile_has_finished_in_the_kernel() {
+        need_root!();
+        for (at, carried) in [
+            (0, Carried { finished: true, written: 10, ..Carried::default() }),
+            (1, Carried { peer_finished: true, ..Carried::default() }),
+        ] {
+            let mut ends = ends("127.0.0.1:0");
+            talk(&mut ends);
+            there_and_back(&ends, carried);
+            assert_eq!(ends[1 - at].read(&mut [0; 1]).unwrap(), 0, "end of file");
+            ends[1 - at].write_all(b"rest").unwrap();
+            ends[1 - at].shutdown(Shutdown::Write).unwrap();
+            let mut rest = Vec::new();
+            ends[at].read_to_end(&mut rest).unwrap();
+            assert_eq!(rest, b"rest");
+        }
+    }
+
+    #[test]
+    fn two_sockets_of_other_connections_are_left_alone() {
+        need_root!();
+        let (mut one, mut other) = (ends("127.0.0.1:0"), ends("127.0.0.1:0"));
+        talk(&mut one);
+        let refused = capture_both(&one[0], &other[1]);
+        assert!(matches!(refused, Err(CaptureError::Refused(Refusal::Unsettled))));
+        talk(&mut one);
+        talk(&mut other);
+    }
+
+    #[test]
+    fn unread_bytes_stay_with_their_end_and_unsent_ones_are_taken_out() {
+        need_root!();
+        let ends = ends("127.0.0.1:0");
+        ends[0].set_nonblocking(true).unwrap();
+        let (mut total, piece) = (0, vec![7; 100_000]);
+        while let Ok(count) = (&ends[0]).write(&piece) {
+            total += count;
+        }
+        let captured = (0..1000).find_map(|_| capture_both(&ends[0], &ends[1]).ok());
+        let [mut writer, reader] = captured.expect("nothing is in flight");
+        let unsent = take_unsent(&mut writer);
+        assert!(!unsent.is_empty() && writer.check().is_ok());
+        assert_eq!(reader.receive_queue.len() + unsent.len(), total);
+    }
+}
