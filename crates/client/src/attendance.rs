@@ -16,6 +16,8 @@ pub(super) struct Attendance {
     pub dozing: AtomicBool,
     /// When the thread's sleep ends, in nanoseconds of `CLOCK_MONOTONIC`.
     pub until: AtomicU64,
+    /// There is a link to another program, so one of the devices is this program's bell.
+    pub rings: AtomicBool,
     /// Number of the current device list; it changes with the list.
     pub changes: AtomicU64,
 }

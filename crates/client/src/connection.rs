@@ -2,7 +2,7 @@
 //! written before any others.
 
 use super::held_back::Cork;
-use super::location::{Away, Coming, InEngine, InKernel, Inquiry, Location};
+use super::location::{Away, Coming, InEngine, InKernel, InPair, Inquiry, Location};
 use super::setting::Setting;
 use super::watchers::Watchers;
 use baton_consumer::adoption::{LeftBehind, Remains};
@@ -180,6 +180,16 @@ impl Connection {
     /// The engine has adopted it.
     pub fn enter_engine(&mut self, region: u32, conn: Conn) {
         self.at = Location::Engine(InEngine { region, conn, stands: false, info: Inquiry::Idle });
+    }
+
+    /// Its bytes go through a link.
+    pub fn enter_pair(&mut self, pair: InPair) {
+        self.at = Location::Pair(Box::new(pair));
+    }
+
+    /// Its end of a pair, while its bytes go through a link.
+    pub fn pair(&mut self) -> Option<&mut InPair> {
+        if let Location::Pair(pair) = &mut self.at { Some(pair) } else { None }
     }
 
     /// The engine has released its queue pair, where these bytes were left. The broker has yet to

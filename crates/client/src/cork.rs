@@ -103,6 +103,7 @@ impl Inner {
                 connection.flush_to(consumer, conn)?;
                 connection.write_engine(consumer, conn, data, more)
             }),
+            Location::Pair(_) => return self.write_pair(id, data),
             // The error itself is left for the next read.
             Location::Ended(Some(error)) => Err(error.kind().into()),
             Location::Ended(None) => Err(ErrorKind::BrokenPipe.into()),

@@ -70,6 +70,9 @@ impl Attending {
             let _ = shared.with(|_| ());
         }
         shared.attendance.sleepers.fetch_add(1, Ordering::SeqCst);
+        if shared.attendance.rings.load(Ordering::Relaxed) {
+            let _ = shared.with(Inner::prepare_pairs);
+        }
         Attending(shared.clone())
     }
 }
@@ -159,7 +162,7 @@ impl Ticker {
         self.devices.clear();
         let local = inner.local.iter_mut().filter_map(|local| local.runner.timeout());
         let mut timeout = timeout.into_iter().chain(local).min();
-        if !inner.local.is_empty() {
+        if !inner.devices().is_empty() {
             inner.local.iter().for_each(|local| set.add(local.runner.control()));
             let looks = shared.attendance.looks.load(Ordering::Relaxed);
             if std::mem::replace(&mut self.looks, looks) != looks {
@@ -168,6 +171,7 @@ impl Ticker {
             } else if shared.may_doze() {
                 timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
             } else {
+                inner.prepare_pairs();
                 self.devices = inner.devices();
                 self.devices.iter().for_each(|device| set.add(device));
             }
@@ -216,9 +220,9 @@ impl Inner {
         self.local.iter_mut().for_each(|local| local.runner.hear());
     }
 
-    /// Descriptors of the devices of the engines in this process.
+    /// Descriptors of the devices of the engines in this process, and its bell.
     pub fn devices(&self) -> Vec<RawFd> {
-        self.local.iter().filter_map(LocalEngine::device).collect()
+        self.local.iter().filter_map(LocalEngine::device).chain(self.pairs.bell()).collect()
     }
 
     /// Descriptors of the channels that carry the broker's orders.

@@ -161,6 +161,14 @@ impl Inner {
             Reply::Refused { text } => self.refused = Some(text),
             Reply::Policy { len } => self.policy = read_two(fds.next(), len, 0).ok().map(|(text, _)| text),
             Reply::Ruled { id, rule } => drop(rule.parse().map(|rule| self.ruled.insert(id, rule))),
+            Reply::Link { link, first } => {
+                let fds = [fds.next(), fds.next(), fds.next(), fds.next()];
+                self.on_link(shared, (link, first), fds);
+            }
+            Reply::Waits { seq, id } => self.on_waits(seq, id),
+            Reply::Pair { incoming, first, slot, number } => {
+                self.on_pair(incoming, first, (slot, number), fds.next());
+            }
             Reply::GivenBack { id, code } => {
                 if let Some(connection) = self.connections.get_mut(&id) {
                     connection.why_back = Reason::from_code(&code);
@@ -276,7 +284,7 @@ impl Inner {
     }
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
-        let Inner { connections, regions, .. } = self;
+        let Inner { connections, regions, pairs, .. } = self;
         // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
         match connection.enter_kernel() {
@@ -307,6 +315,12 @@ impl Inner {
                     Some(Err(error)) => drop(connection.end(Some(io::Error::new(ErrorKind::ConnectionAborted, error)))),
                     None => {}
                 }
+            }
+            Some(Location::Pair(mut pair)) => {
+                if !whole {
+                    connection.take_from_pair(&mut pair, (rcv_pos, tail_pos));
+                }
+                pairs.leave(*pair);
             }
             // Nothing of it is elsewhere: the kernel had it already, or it has ended.
             Some(Location::Kernel(_) | Location::Ended(_)) | None => {}
@@ -349,6 +363,10 @@ impl Inner {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
+            Location::Pair(mut pair) => {
+                connection.unread.extend(pair.end.unread_until(u64::MAX).unwrap_or_default());
+                self.pairs.leave(*pair);
+            }
             // No region has any of its bytes.
             Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => {}
         }
@@ -370,7 +388,7 @@ impl Inner {
         let Inner { connections, regions, .. } = self;
         let uses = |connection: &Connection, number: u32| match connection.location() {
             Location::Engine(InEngine { region, .. }) | Location::Coming(Coming { region, .. }) => *region == number,
-            Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => false,
+            Location::Kernel(_) | Location::Away(_) | Location::Pair(_) | Location::Ended(_) => false,
         };
         regions
             .retain(|number, region| !region.dead || connections.values().any(|connection| uses(connection, *number)));
@@ -378,7 +396,7 @@ impl Inner {
 
     /// A connection has reached a location: wakes those who wait for it, and carries out pending
     /// work.
-    fn settle(&mut self, id: u64) {
+    pub(super) fn settle(&mut self, id: u64) {
         let Inner { connections, adopting, ready, .. } = self;
         // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
@@ -407,6 +425,7 @@ impl Inner {
 
     /// Takes in what the engines completed.
     pub(super) fn take_completions(&mut self, shared: &Shared) {
+        self.hear_pairs();
         let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
         let mut next = 0;
         while let Some((&number, region)) = self.regions.range(next..).next() {

@@ -46,6 +46,7 @@ mod location;
 mod observer;
 mod observing;
 mod options;
+mod pairs;
 pub mod raw;
 mod ready;
 mod region;

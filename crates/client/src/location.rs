@@ -11,6 +11,7 @@
 //!  any --> Ended
 //! ```
 
+use super::pairs::LinkName;
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
 use std::io;
@@ -26,6 +27,8 @@ pub(super) enum Location {
     Coming(Coming),
     /// The engine runs it.
     Engine(InEngine),
+    /// Its other end is in a program of this machine, and its bytes go through a link.
+    Pair(Box<InPair>),
     /// It has ended, with this error if there was one.
     Ended(Option<io::Error>),
 }
@@ -70,6 +73,15 @@ pub(super) struct InEngine {
     pub stands: bool,
     /// A question for `TCP_INFO`.
     pub info: Inquiry,
+}
+
+/// One end of a pair.
+#[derive(Debug)]
+pub(super) struct InPair {
+    /// The link through which its bytes go.
+    pub link: LinkName,
+    /// The end there.
+    pub end: baton_pair::End,
 }
 
 /// A question of the program for `TCP_INFO`, which only the engine can answer.

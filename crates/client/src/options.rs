@@ -225,7 +225,7 @@ impl Inner {
         let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         Ok(match connection.location() {
             Location::Kernel(_) => sockopt::socket_error(&connection.fd)?.err().map(io::Error::from),
-            Location::Away(_) | Location::Coming(_) => None,
+            Location::Away(_) | Location::Coming(_) | Location::Pair(_) => None,
             Location::Engine(InEngine { region, conn, .. }) => {
                 let consumer = regions.get_mut(region).map(|region| &mut region.consumer);
                 consumer.and_then(|consumer| consumer.take_soft_error(*conn))
@@ -237,7 +237,8 @@ impl Inner {
     fn poll_info(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         match connection.location() {
-            Location::Kernel(_) => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+            // The husk of a pair's end is established, as the end is, and has measured nothing.
+            Location::Kernel(_) | Location::Pair(_) => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
             Location::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
             Location::Away(_) | Location::Coming(_) | Location::Engine(_) => {}
         }

@@ -370,6 +370,9 @@ impl RawService {
             | Reply::Observed { .. }
             | Reply::Failed { .. }
             | Reply::Ruled { .. }
+            | Reply::Waits { .. }
+            | Reply::Link { .. }
+            | Reply::Pair { .. }
             | Reply::GivenBack { .. }
             | Reply::Info { .. } => {}
         }

@@ -7,11 +7,12 @@
 //! the library's thread.
 
 use super::connection::Connection;
-use super::location::{InEngine, Location};
+use super::location::{InEngine, InPair, Location};
 use super::region::{self, Region};
 use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::queue_lengths;
+use baton_pair::Ending;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -121,15 +122,19 @@ impl Inner {
     fn readiness(&mut self, id: u64) -> Readiness {
         let Inner { connections, regions, ready, .. } = self;
         let Some(connection) = connections.get_mut(&id) else { return GONE };
+        if let Some(pair) = connection.pair() {
+            let state = in_pair(pair);
+            return connection.overall(state);
+        }
         if connection.stands() {
             return Readiness { arrivals: connection.watchers.news << 40, ..Readiness::default() };
         }
         if connection.is_in_kernel() && !connection.watchers.is_empty() {
             connection.watch_socket(id, ready.as_fd());
         }
-        let mut state = match connection.location() {
+        let state = match connection.location() {
             Location::Kernel(_) => in_kernel(connection),
-            Location::Away(_) | Location::Coming(_) => Readiness::default(),
+            Location::Away(_) | Location::Coming(_) | Location::Pair(_) => Readiness::default(),
             Location::Engine(InEngine { region, conn, .. }) => {
                 regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, connection.shut))
             }
@@ -142,13 +147,7 @@ impl Inner {
                 arrivals: 0,
             },
         };
-        state.writable &= connection.unsent.is_empty() || state.ended;
-        state.writable |= connection.shut;
-        state.peer_finished |= connection.is_shut_for_reading();
-        state.readable |= !connection.unread.is_empty() || state.peer_finished;
-        state.ended |= connection.shut && state.peer_finished;
-        state.arrivals = state.arrivals.wrapping_add(connection.watchers.news << 40);
-        state
+        connection.overall(state)
     }
 
     fn peek(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -168,6 +167,7 @@ impl Inner {
             &Location::Engine(InEngine { region, conn, .. }) => {
                 region::in_engine(regions, region, conn, |consumer| consumer.peek(conn, rest))
             }
+            Location::Pair(_) => return self.peek_pair(id, first, buf),
             // The error itself is left for the next read.
             Location::Ended(Some(error)) => Err(error.kind().into()),
             Location::Ended(None) => Ok(0),
@@ -180,8 +180,29 @@ impl Inner {
         }
     }
 
+    /// Adds the bytes of a pair's end to the `first` that are in `buf` already.
+    fn peek_pair(&mut self, id: u64, first: usize, buf: &mut [u8]) -> io::Result<usize> {
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let Some(InPair { end, .. }) = connection.pair() else { return Ok(first) };
+        let aborted = |fault| io::Error::new(ErrorKind::ConnectionAborted, fault);
+        let mut more = end.peek(&mut buf[first..]).map_err(aborted)?;
+        if more == 0 && end.ask_for_data(1).map_err(aborted)? {
+            more = end.peek(&mut buf[first..]).map_err(aborted)?;
+        }
+        match end.peer_end() {
+            _ if first + more > 0 => Ok(first + more),
+            Ending::Open if !connection.is_shut_for_reading() => Err(ErrorKind::WouldBlock.into()),
+            Ending::Reset => Err(ErrorKind::ConnectionReset.into()),
+            Ending::Open | Ending::Finished | Ending::Closed => Ok(0),
+        }
+    }
+
     fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
-        let connection = self.connections.get(&id).ok_or(ErrorKind::NotConnected)?;
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if let Some(InPair { end, .. }) = connection.pair() {
+            let (unread, unsent) = (end.readable().unwrap_or(0), end.unread_by_peer().unwrap_or(0));
+            return Ok((connection.unread.len() + unread, unsent));
+        }
         let (unread, unsent) = match connection.location() {
             Location::Kernel(_) => {
                 let (send, unread) = queue_lengths::of(connection.fd.as_fd())?;
@@ -193,9 +214,42 @@ impl Inner {
                 .and_then(|region| region.consumer.stream(*conn))
                 .map_or((0, 0), |stream| (stream.readable(), stream.unacknowledged())),
             // Bytes on the way are in nobody's queue.
-            Location::Away(_) | Location::Coming(_) | Location::Ended(_) => (0, 0),
+            Location::Away(_) | Location::Coming(_) | Location::Pair(_) | Location::Ended(_) => (0, 0),
         };
         Ok((connection.unread.len() + unread, connection.unsent.len() + unsent))
+    }
+}
+
+impl Connection {
+    /// The readiness at its location, with what this process holds of it.
+    fn overall(&self, mut state: Readiness) -> Readiness {
+        state.writable &= self.unsent.is_empty() || state.ended;
+        state.writable |= self.shut;
+        state.peer_finished |= self.is_shut_for_reading();
+        state.readable |= !self.unread.is_empty() || state.peer_finished;
+        state.ended |= self.shut && state.peer_finished;
+        state.arrivals = state.arrivals.wrapping_add(self.watchers.news << 40);
+        state
+    }
+}
+
+/// As [`in_engine`]. Whoever asks is told of the next change, too.
+fn in_pair(InPair { end, .. }: &mut InPair) -> Readiness {
+    let known = end.ask_for_data(1).and_then(|_| Ok((end.readable()?, end.room()?, end.unread_by_peer()?)));
+    // A call reports what the peer did.
+    let Ok((readable, mut free, used)) = known else { return GONE };
+    let writable = |free: usize| free > 0 && free >= used / 2;
+    if !writable(free) && end.ask_for_room((free + used) / 3).unwrap_or(true) {
+        free = end.room().unwrap_or(free);
+    }
+    let peer = end.peer_end();
+    Readiness {
+        readable: readable > 0 || peer != Ending::Open,
+        writable: writable(free) || peer == Ending::Reset,
+        peer_finished: peer != Ending::Open,
+        ended: peer == Ending::Reset,
+        failed: peer == Ending::Reset,
+        arrivals: end.read_total() + readable as u64 + peer as u64,
     }
 }
 

@@ -20,7 +20,7 @@ impl Inner {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         connection.restoring = true;
         match connection.location() {
-            Location::Engine(_) => self.say(&Request::Restore { id }, Vec::new()),
+            Location::Engine(_) | Location::Pair(_) => self.say(&Request::Restore { id }, Vec::new()),
             // The request is made on arrival.
             _ => Ok(()),
         }

@@ -52,7 +52,8 @@ impl Inner {
                 Location::Engine(InEngine { region, stands, .. }) => {
                     *stands || self.regions.get(region).is_none_or(|region| region.dead)
                 }
-                Location::Kernel(_) | Location::Ended(_) => false,
+                // A pair needs no service, but nobody can bring it home.
+                Location::Kernel(_) | Location::Pair(_) | Location::Ended(_) => false,
             };
             // Bytes that were to travel with it stay readable, as they do before a reset.
             match lost.then(|| connection.end(Some(reset()))) {

@@ -8,6 +8,7 @@ use super::held_back::Corks;
 use super::local_engine::LocalEngine;
 use super::location::{InEngine, Location};
 use super::observing::Observing;
+use super::pairs::Pairs;
 use super::region::{Region, in_engine};
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
@@ -71,6 +72,8 @@ pub(super) struct Inner {
     pub observing: Observing,
     /// The text of the service's policy, once it was asked for.
     pub policy: Option<Vec<u8>>,
+    /// Links to programs of this machine.
+    pub pairs: Pairs,
     /// The version of the protocol that the service agreed to.
     pub version: u32,
 }
@@ -119,6 +122,7 @@ impl Shared {
             ruled: BTreeMap::new(),
             observing: Observing::default(),
             policy: None,
+            pairs: Pairs::default(),
             version: OLDEST,
         };
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
@@ -288,12 +292,17 @@ impl Inner {
             &Location::Engine(InEngine { region, conn, .. }) => {
                 in_engine(regions, region, conn, |consumer| consumer.read(conn, buf))
             }
+            Location::Pair(_) => return self.read_pair(id, buf).or_else(|error| self.or_end_of_file(id, error)),
             Location::Ended(_) => connection.take_error().map_or(Ok(0), Err),
         };
-        match read {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && connection.is_shut_for_reading() => Ok(0),
-            read => read,
-        }
+        read.or_else(|error| self.or_end_of_file(id, error))
+    }
+
+    /// A program that has shut down reading reads an end of file where others would wait.
+    fn or_end_of_file(&self, id: u64, error: io::Error) -> io::Result<usize> {
+        let is_shut = |connection: &Connection| connection.is_shut_for_reading();
+        let shut = error.kind() == ErrorKind::WouldBlock && self.connections.get(&id).is_some_and(is_shut);
+        if shut { Ok(0) } else { Err(error) }
     }
 
     pub fn write(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
@@ -315,6 +324,10 @@ impl Inner {
             }
             // Done on arrival.
             Location::Away(_) | Location::Coming(_) => Ok(()),
+            Location::Pair(_) => {
+                self.finish_pair(id);
+                Ok(())
+            }
             Location::Ended(_) => Err(ErrorKind::NotConnected.into()),
         }
     }
@@ -357,11 +370,14 @@ impl Inner {
                     let _ = set_socket_linger(&connection.fd, Some(std::time::Duration::ZERO));
                 }
             }
+            Location::Pair(_) => self.close_pair(id),
             Location::Ended(_) => {}
         }
-        let Inner { connections, ready, .. } = self;
-        let connection = connections.remove(&id).expect("the connection was found above");
-        drop(connection.into_fd(ready.as_fd()));
+        let mut connection = self.connections.remove(&id).expect("the connection was found above");
+        if let Location::Pair(pair) = connection.end(None) {
+            self.pairs.leave(*pair);
+        }
+        drop(connection.into_fd(self.ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());
     }
 

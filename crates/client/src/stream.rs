@@ -26,6 +26,8 @@ pub enum Place {
     Kernel,
     /// In an engine.
     Engine,
+    /// Its other end is in a program of this machine, and its bytes go through memory that both share.
+    Pair,
     /// Moving between the two.
     Moving,
     /// It has ended.
@@ -75,6 +77,7 @@ impl Stream {
         let place = self.shared.with(|inner| match inner.connection(self.id).map(Connection::location) {
             Some(Location::Kernel(_)) => Place::Kernel,
             Some(Location::Engine(_)) => Place::Engine,
+            Some(Location::Pair(_)) => Place::Pair,
             Some(Location::Away(_) | Location::Coming(_)) => Place::Moving,
             Some(Location::Ended(_)) | None => Place::Ended,
         });

@@ -26,6 +26,7 @@ pub mod clock;
 pub mod consumer;
 mod expected;
 pub mod held;
+pub mod link;
 pub mod memory;
 mod moved;
 pub mod pace;

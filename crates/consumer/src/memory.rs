@@ -119,11 +119,7 @@ impl SharedWatch {
     /// # Errors
     /// Those of `memfd_create(2)` and `mmap(2)`.
     pub fn create() -> io::Result<SharedWatch> {
-        let file = memfd_create("baton-latency", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        // A reader with a read-only descriptor must not open the file again for writing (`/proc/PID/fd`).
-        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-        ftruncate(&file, WatchMemory::BYTES as u64)?;
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = sealed_memory("baton-latency", WatchMemory::BYTES)?;
         let memory = sys::memory::watch(file.as_fd(), WatchMemory::BYTES)?;
         memory.initialise();
         Ok(SharedWatch { file, memory })
@@ -148,8 +144,7 @@ impl SharedWatch {
     /// # Errors
     /// Those of `open(2)`, for example without `/proc`.
     pub fn read_only(&self) -> io::Result<OwnedFd> {
-        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+        read_only(self.file.as_fd())
     }
 }
 
@@ -236,8 +231,24 @@ impl AsFd for SharedLedger {
     }
 }
 
+/// Makes a memory file of `len` zero bytes that can neither shrink nor grow, and that only its user can open.
+pub(crate) fn sealed_memory(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let file = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    // A reader with a read-only descriptor must not open the file again for writing (`/proc/PID/fd`).
+    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    ftruncate(&file, len as u64)?;
+    fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
+}
+
+/// A descriptor of a memory file that permits reading alone.
+pub(crate) fn read_only(file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
 /// Returns the length of a file that is sealed against shrinking.
-fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
+pub(crate) fn sealed_len(file: &OwnedFd) -> io::Result<usize> {
     if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         return Err(io::Error::new(ErrorKind::InvalidInput, "a region's file must be sealed against shrinking"));
     }

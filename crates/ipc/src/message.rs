@@ -376,6 +376,35 @@ messages! {
             /// Nobody observed before, so every time in it came since.
             fresh: bool,
         },
+        /// A connection that was handed over waits in the kernel for its other end, which is on this machine
+        /// (version 5). It is a stream already.
+        27 Waits {
+            /// Number of the [`Request::Adopt`].
+            seq: u64,
+            /// The broker's number of the connection.
+            id: u64,
+        },
+        /// Announces memory shared with another program, or with this one (version 5). The descriptors are
+        /// the file of the side that this program writes, that of the other side, which can only be read,
+        /// this program's bell, and the other program's.
+        28 Link {
+            /// Number of the link.
+            link: u32,
+            /// This program writes the first of its two sides.
+            first: bool,
+        },
+        /// A connection arrives whose other end is at the other side of a link (version 5).
+        /// [`Request::Brought`] answers. If its two queues hold bytes, a memory file holds them.
+        29 Pair {
+            /// The connection and what it brings along. Its region is the link.
+            incoming: Incoming,
+            /// It is at the first side.
+            first: bool,
+            /// Its slot there.
+            slot: u32,
+            /// Number of the pair, which the slot never had before.
+            number: u64,
+        },
         /// The request cannot be carried out, and nothing has changed.
         20 Failed {
             /// Number of the request.

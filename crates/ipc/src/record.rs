@@ -102,11 +102,52 @@ messages! {
         },
         /// The service runs only for the processes recorded, and ends with the last of them.
         10 Few {},
+        /// Memory that two programs share. With the files of its sides and the programs' bells.
+        12 Link {
+            /// The link's number.
+            link: u32,
+            /// The numbers of the programs, in the order of the sides.
+            clients: (u32, u32),
+        },
+        /// One end of a connection whose other end is at the other side of a link.
+        13 Pair {
+            /// The connection's number.
+            id: u64,
+            /// The number of the connection's other end.
+            peer: u64,
+            /// Where it is.
+            place: PairPlace,
+        },
         /// A policy that replaced that of the configuration. With a file that holds its text.
         11 Policy {
             /// Length of the text in bytes.
             len: u32,
         },
+    }
+}
+
+/// The place of one end of a pair in a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PairPlace {
+    /// The link's number.
+    pub link: u32,
+    /// It is at the first side.
+    pub first: bool,
+    /// Its slot there.
+    pub slot: u32,
+    /// The number of the pair.
+    pub number: u64,
+}
+
+impl Field for PairPlace {
+    fn put(&self, out: &mut Vec<u8>) {
+        let PairPlace { link, first, slot, number } = *self;
+        ((link, first), (slot, number)).put(out);
+    }
+
+    fn take(from: &mut &[u8]) -> Option<PairPlace> {
+        let ((link, first), (slot, number)) = Field::take(from)?;
+        Some(PairPlace { link, first, slot, number })
     }
 }
 
@@ -153,6 +194,8 @@ pub enum Phase {
     /// Its engine is dead, and the kernel has no route for it. With what its program is told once
     /// the kernel has it, and whether there are bytes that the program has not read.
     Left(Home, bool),
+    /// Both its ends are in programs of this machine, which exchange bytes through a link.
+    Paired,
 }
 
 impl Field for Phase {
@@ -170,6 +213,7 @@ impl Field for Phase {
                 out.push(5);
                 ((*rcv_pos, *tail_pos), (*whole, *unread)).put(out);
             }
+            Phase::Paired => out.push(6),
         }
     }
 
@@ -187,6 +231,7 @@ impl Field for Phase {
                 let ((rcv_pos, tail_pos), (whole, unread)): ((u64, u64), (bool, bool)) = Field::take(from)?;
                 Phase::Left(Home { rcv_pos, tail_pos, whole }, unread)
             }
+            6 => Phase::Paired,
             _ => return None,
         })
     }
@@ -237,6 +282,16 @@ pub fn member(pid: u32) -> Key {
 
 /// The key of the record [`Record::Few`].
 pub const FEW: Key = (10, 0);
+
+/// The key of a link.
+pub fn link(link: u32) -> Key {
+    (12, link.into())
+}
+
+/// The key of a connection's place in a link.
+pub fn pair(id: u64) -> Key {
+    (13, id)
+}
 
 /// The key of the policy.
 pub const POLICY: Key = (11, 0);

@@ -14,6 +14,8 @@
 //! caller that drives the engine is told what to adopt, and says what is to be rebuilt. Here a
 //! connection is one map entry and one followed route. Its descriptor belongs to the caller.
 
+mod between;
+
 use crate::beside::Beside;
 use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending};
@@ -177,12 +179,7 @@ impl KernelSide {
     }
 
     fn try_plan(&mut self, fd: BorrowedFd<'_>) -> Result<Plan, KernelError> {
-        let Examined { local, remote, cgroup } = examine(fd)?;
-        // The same addresses and ports may mean another connection in another namespace.
-        let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
-        if sys::network(fd).during("asking for the socket's network namespace")? != here {
-            return Err(Refusal::NotSteerable.into());
-        }
+        let Examined { local, remote, cgroup } = self.examine_here(fd)?;
         let query = query_of(fd, local, remote).during("asking what the route depends on")?;
         if is_transparent(fd) && !self.hops.is_local(query.tuple.local).during("asking for the local address")? {
             // A TPROXY rule directs the connection here.
@@ -193,9 +190,20 @@ impl KernelSide {
         let tracked = self.conntrack.look(query.tuple)?;
         self.pass_firewall(&query, way.interface, tracked.is_some())?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
-        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup };
+        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup, between: false };
         self.beside.check(&plan).during("asking what else handles its packets")??;
         Ok(plan)
+    }
+
+    /// Examines a socket of this network namespace.
+    fn examine_here(&mut self, fd: BorrowedFd<'_>) -> Result<Examined, KernelError> {
+        let examined = examine(fd)?;
+        // The same addresses and ports may mean another connection in another namespace.
+        let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
+        if sys::network(fd).during("asking for the socket's network namespace")? != here {
+            return Err(Refusal::NotSteerable.into());
+        }
+        Ok(examined)
     }
 
     /// Refuses a connection that a firewall rule keeps in the kernel.
@@ -255,13 +263,17 @@ impl KernelSide {
     /// The route may have disappeared since the plan was made. Without an IPv6 route a captured
     /// connection could neither become a husk nor be rebuilt.
     fn is_still_routed(&mut self, plan: &Plan) -> Result<(), KernelError> {
-        if !plan.tuple().remote.is_v4() {
+        if !plan.tuple().remote.is_v4() && !plan.between {
             self.hops.way(&plan.query).during("asking for the route")??;
         }
         Ok(())
     }
 
     fn steer_frames(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        if plan.between {
+            self.beside.follow(plan);
+            return Ok(());
+        }
         let inserted = self.steering(plan.way.interface).map_err(KernelError::from);
         let inserted = inserted.and_then(|steering| Ok(steering.insert_for(plan.tuple(), plan.engine)?));
         self.counted(inserted)?;

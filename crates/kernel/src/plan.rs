@@ -19,6 +19,8 @@ pub struct Plan {
     pub tracked: Option<Tracked>,
     /// The number of its control group; 0 if unknown.
     pub cgroup: u64,
+    /// Both its ends are on this machine, and go where no frame has to follow: nothing is steered.
+    pub between: bool,
 }
 
 impl Plan {

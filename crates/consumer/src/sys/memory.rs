@@ -12,6 +12,7 @@ use super::fork::Process;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, LayoutError, Region};
 use baton_latency::WatchMemory;
+use baton_pair::Side;
 use rustix::fd::BorrowedFd;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use std::io;
@@ -93,6 +94,27 @@ pub(crate) fn watch_read_only(file: BorrowedFd<'_>, len: usize) -> io::Result<Ar
     // SAFETY: as in `watch`; its only user is a `WatchReader`, which reads.
     unsafe { WatchMemory::from_raw_parts(mapping.base, len, Box::new(mapping)) }
         .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Makes a side of a link over a file of `len` zero bytes that is sealed against shrinking.
+pub(crate) fn new_side(file: BorrowedFd<'_>, len: usize, layout: baton_pair::Layout) -> io::Result<Arc<Side>> {
+    let mapping = map(file, len)?;
+    // SAFETY: as in `create`; only a `Side` uses this mapping.
+    let side = unsafe { Side::from_raw_parts(mapping.base, len, layout, Box::new(mapping)) };
+    side.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// Maps a side of a link that another process made. One that is only to be read must be a link's other
+/// side. Forked children do not inherit it, because two processes would act as one end.
+pub(crate) fn side(file: BorrowedFd<'_>, len: usize, writes: bool) -> io::Result<Arc<Side>> {
+    let access = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
+    let mapping = map_as(file, len, access)?;
+    // SAFETY: as in `open`.
+    unsafe { madvise(mapping.base.as_ptr().cast(), mapping.len, Advice::LinuxDontFork)? };
+    // SAFETY: as in `create`; a side that may only be read is taken as a link's other side, which the
+    // callers see to.
+    let side = unsafe { Side::open_raw_parts(mapping.base, len, Box::new(mapping)) };
+    side.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
 fn invalid(error: LayoutError) -> io::Error {

@@ -55,7 +55,7 @@ impl Broker {
         let visible = self.visible(client, Selector::All);
         for id in &visible {
             let Some(connection) = self.connections.known(*id) else { continue };
-            let entry = connection.entry(&self.slots);
+            let entry = connection.entry(&self.slots, &self.links);
             self.tell_client(client, &Reply::Entry { entry }, Vec::new());
         }
         let done = Reply::Done { ask, count: visible.len() as u64, failed: 0, pause_us: 0 };

@@ -125,6 +125,12 @@ impl Client {
         self.version.is_some_and(|version| version >= 4) && self.raw.is_none()
     }
 
+    /// Returns true if both ends of a connection may exchange bytes through memory that this program shares
+    /// with another.
+    pub fn joins_pairs(&self) -> bool {
+        self.version.is_some_and(|version| version >= 5) && self.raw.is_none()
+    }
+
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
@@ -281,6 +287,9 @@ impl Broker {
             Request::Brought { id, taken } if self.is_at(client, id, |state| matches!(state, State::Bringing(_))) => {
                 self.on_brought(id, taken)
             }
+            Request::Brought { id, taken } if self.is_at(client, id, |state| matches!(state, State::Paired(_))) => {
+                self.on_brought_pair(id, taken)
+            }
             Request::Brought { id, taken: false } if self.is_starting_in(client, id) => self.on_brought(id, false),
             Request::Ready { id, free } if self.is_asked(client, id) => self.on_ready(id, free),
             Request::Restore { id } if self.owns(client, id) => self.on_restore(id),
@@ -435,11 +444,13 @@ impl Broker {
         }
         self.checkpoints.forget(record::client(client));
         self.end_observing(client);
+        self.meetings_without(client);
         self.reap_engines_of(client);
         for id in self.connections.ids(|connection| connection.client == client) {
             let Some(connection) = self.connections.known_mut(id) else { continue };
             match &mut connection.state {
-                State::Kernel(_) | State::Preparing(_) | State::Holding(_) => self.forget(id),
+                State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => self.forget(id),
+                State::Paired(_) => self.end_pair_of_dead(id),
                 State::Engine(_) => self.evict(id, Goal::Close, Reason::ProgramGone),
                 State::Leaving(leaving) => {
                     leaving.goal = Goal::Close;
@@ -468,5 +479,6 @@ impl Broker {
             self.slots[at].tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
             self.end_observed(&memory);
         }
+        self.forget_links(client);
     }
 }

@@ -32,6 +32,29 @@ impl fmt::Debug for PolicySource {
     }
 }
 
+/// Whose programs the service joins, if both ends of a connection are on this machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PairUsers {
+    /// Nobody's.
+    Never,
+    /// Both ends belong to one user.
+    #[default]
+    Same,
+    /// Everybody's.
+    Any,
+}
+
+impl PairUsers {
+    /// The word for it in the configuration.
+    pub const fn word(self) -> &'static str {
+        match self {
+            PairUsers::Never => "never",
+            PairUsers::Same => "same-user",
+            PairUsers::Any => "any",
+        }
+    }
+}
+
 /// The configuration of a broker.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -64,6 +87,8 @@ pub struct Config {
     pub source: Option<PolicySource>,
     /// How engines control their load.
     pub load: Choice,
+    /// Whose connections are joined if both ends are on this machine.
+    pub pair: PairUsers,
     /// Treatment of connections that firewall rules act on.
     pub rules: Rules,
     /// How long a move home waits for data in flight to arrive, and how long a move in either
@@ -90,6 +115,7 @@ impl Config {
             policy: Policy::default(),
             source: None,
             load: Choice::default(),
+            pair: PairUsers::default(),
             rules: Rules::default(),
             drain: Duration::from_millis(500),
             patience: Duration::from_secs(5),

@@ -1,6 +1,7 @@
 //! A connection as the broker knows it.
 
 use super::engine_slot::EngineSlot;
+use super::links::Links;
 use super::predicted::Predicted;
 use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
@@ -182,8 +183,8 @@ impl Connection {
     }
 
     /// Measures the rates since the last call.
-    pub fn sample(&mut self, slots: &[EngineSlot], now: Instant) {
-        if !matches!(self.state, State::Engine(_)) {
+    pub fn sample(&mut self, slots: &[EngineSlot], links: &Links, now: Instant) {
+        if !matches!(self.state, State::Engine(_) | State::Paired(_)) {
             self.rate = (0, 0);
             return;
         }
@@ -191,7 +192,7 @@ impl Connection {
         if elapsed < SAMPLE {
             return;
         }
-        let Some((sent, received)) = self.carried(slots) else {
+        let Some((sent, received)) = self.in_link(links).or_else(|| self.carried(slots)) else {
             self.rate = (0, 0);
             return;
         };
@@ -199,6 +200,11 @@ impl Connection {
         self.rate = (rate(sent, self.bytes.0), rate(received, self.bytes.1));
         self.sampled = now;
         self.bytes = (sent, received);
+    }
+
+    /// The bytes sent and received in the link so far.
+    fn in_link(&self, links: &Links) -> Option<(u64, u64)> {
+        if let State::Paired(pair) = &self.state { links.carried(pair.place) } else { None }
     }
 
     /// The bytes sent and received in the engine so far, including those of a closing connection.
@@ -233,7 +239,7 @@ impl Connection {
     }
 
     /// The connection as a list shows it.
-    pub fn entry(&self, slots: &[EngineSlot]) -> Entry {
+    pub fn entry(&self, slots: &[EngineSlot], links: &Links) -> Entry {
         let transferred = |(sent, received)| Transferred { sent, received };
         Entry {
             id: self.id,
@@ -242,7 +248,7 @@ impl Connection {
             why: self.why.to_string(),
             interface: slots.get(self.slot).map_or(String::new(), |slot| slot.interface.clone()),
             program: ProgramId { pid: self.program.0, uid: self.program.1 },
-            bytes: transferred(self.carried_or_sampled(slots)),
+            bytes: transferred(self.in_link(links).unwrap_or_else(|| self.carried_or_sampled(slots))),
             rate: transferred(self.rate),
             since_ms: self.since.elapsed().as_millis() as u64,
             moves: self.moves,

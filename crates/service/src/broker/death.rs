@@ -55,6 +55,8 @@ impl Broker {
                 // program, after which the broker sees that there is no engine.
                 State::Kernel(_)
                 | State::Preparing(_)
+                | State::Meeting(_)
+                | State::Paired(_)
                 | State::Bringing(_)
                 | State::Standing(_)
                 | State::Stranded(_)

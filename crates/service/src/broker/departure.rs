@@ -1,7 +1,7 @@
 //! The end of a connection: the program closes it, it ends in the engine, or it is lost.
 
 use super::Broker;
-use super::state::State;
+use super::state::{InPair, State};
 use baton_ipc::message::{Loss, Reply};
 use baton_ipc::order::Order;
 use baton_ipc::record;
@@ -98,7 +98,8 @@ impl Broker {
                 self.note(id);
                 self.slots[slot].tell(&Order::Watch { id }, Vec::new());
             }
-            State::Kernel(_) | State::Preparing(_) | State::Holding(_) => self.forget(id),
+            State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => self.forget(id),
+            State::Paired(_) => self.close_in_pair(id),
             // The program may know that the engine has the connection before the broker does.
             State::Starting(_) => connection.closed = true,
             // The program repeats this where the connection arrives.
@@ -137,6 +138,9 @@ impl Broker {
         self.sent_home.note(&connection);
         self.checkpoints.forget(record::connection(id));
         self.checkpoints.forget(record::queues(id));
+        if let State::Paired(InPair { place, .. }) = &connection.state {
+            self.leave_link(id, *place);
+        }
         if connection.state.is_away() {
             // The interface may be gone, and its map with it.
             let _ = match connection.ending(&self.slots) {

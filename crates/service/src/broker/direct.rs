@@ -70,6 +70,7 @@ impl Broker {
         let is_free = |at: &usize| {
             let slot = &self.slots[*at];
             slot.owner.is_some()
+                && !slot.is_between()
                 && slot.engine.is_none()
                 && self.connections.all().all(|connection| connection.slot != *at)
         };

@@ -145,6 +145,10 @@ pub(super) struct EngineStart {
     pub xdp: Option<bool>,
 }
 
+/// The name of the slot of connections whose both ends are on this machine. No interface has it: the longest
+/// has 15 bytes, and none a blank.
+pub(super) const BOTH_ENDS: &str = "both ends";
+
 pub(super) struct EngineSlot {
     /// Its name in the broker's records: the interface's name, with a number for a program's
     /// engine.
@@ -203,6 +207,30 @@ impl EngineSlot {
             tap,
             not_before: Instant::now(),
         })
+    }
+
+    /// The slot of connections whose both ends are on this machine. It never has an engine.
+    ///
+    /// # Errors
+    /// If there is no memory for a ledger.
+    pub fn both_ends(at: usize) -> Result<EngineSlot, BrokerError> {
+        Ok(EngineSlot {
+            name: BOTH_ENDS.to_owned(),
+            interface: "-".to_owned(),
+            index: 0,
+            engine: None,
+            ledger: new_ledger(1)?,
+            load: Load::default(),
+            owner: Some(Owner { client: None, number: 0 }),
+            at,
+            tap: None,
+            not_before: Instant::now(),
+        })
+    }
+
+    /// True for the slot of [`EngineSlot::both_ends`].
+    pub fn is_between(&self) -> bool {
+        self.name == BOTH_ENDS
     }
 
     /// The slot for a program's engine on the interface of `own`.

@@ -70,7 +70,9 @@ impl Broker {
             State::Holding(Holding { recall, .. })
             | State::Bringing(Bringing { recall, .. })
             | State::Starting(Starting { recall, .. }) => return *recall = Some(Recall { goal, why }),
-            State::Kernel(_) | State::Preparing(_) | State::Leaving(_) | State::Standing(_) | State::Between => return,
+            State::Paired(_) => return self.unpair(id, why),
+            State::Kernel(_) | State::Preparing(_) | State::Meeting(_) => return,
+            State::Leaving(_) | State::Standing(_) | State::Between => return,
             // No job waits for it.
             State::Stranded(_) => return self.settled(id, false),
         }
@@ -101,7 +103,7 @@ impl Broker {
         let Some(connection) = self.connections.known_mut(id) else { return };
         match &mut connection.state {
             // The program may know that the engine has the connection before the broker does.
-            State::Engine(_) | State::Starting(_) => self.evict(id, goal, Reason::AskedFor),
+            State::Engine(_) | State::Starting(_) | State::Paired(_) => self.evict(id, goal, Reason::AskedFor),
             State::Leaving(leaving) if leaving.goal == Goal::Home && goal == Goal::Whole => {
                 leaving.goal = goal;
                 (connection.why, connection.waited) = (Reason::AskedFor, None);

@@ -54,29 +54,46 @@ impl Broker {
         let chosen = planned.and_then(|(plan, slot)| Ok((plan, slot, self.choose(client, &fd, &plan, (slot, told))?)));
         let (plan, slot, facts) = match chosen {
             Ok(planned) => planned,
-            Err(StayReason { code, text }) => {
-                self.log_refused(client, &fd, code, &text);
-                self.discard(client, [fd]);
-                return self.tell_client(
-                    client,
-                    &Reply::Stays { seq, id: 0, code: code.to_string(), text },
-                    Vec::new(),
-                );
+            Err(why) if why.code == Refusal::NotSteerable.into() && self.may_pair(client) => {
+                return self.adopt_between(client, seq, fd, told);
             }
+            Err(why) => return self.refuse_adoption(client, seq, fd, why),
         };
+        let id = self.take_up_adoption(client, seq, fd, (plan, slot, facts));
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
+        if is_held { self.begin_held(id) } else { self.hold(id) }
+    }
+
+    /// Tells a program that its socket stays in the kernel.
+    pub(super) fn refuse_adoption(&mut self, client: u32, seq: u64, fd: OwnedFd, why: StayReason) {
+        let StayReason { code, text } = why;
+        self.log_refused(client, &fd, code, &text);
+        self.discard(client, [fd]);
+        self.tell_client(client, &Reply::Stays { seq, id: 0, code: code.to_string(), text }, Vec::new());
+    }
+
+    /// Takes up a connection that a program hands over, and returns its number.
+    pub(super) fn take_up_adoption(
+        &mut self,
+        client: u32,
+        seq: u64,
+        fd: OwnedFd,
+        (plan, slot, facts): (Plan, usize, Facts),
+    ) -> u64 {
         self.next_connection += 1;
-        let Some(program) = self.clients.get_mut(&client) else { return };
-        program.connections += 1;
-        let who = (program.pid, program.uid);
         let id = self.next_connection;
+        let who = self.clients.get_mut(&client).map_or((0, 0), |program| {
+            program.connections += 1;
+            (program.pid, program.uid)
+        });
         let mut connection = Connection::new(id, client, who, Arc::new(fd), plan, slot);
         connection.adoption = Some(seq);
         connection.predicted = self.predicted(&facts);
         connection.shed = self.sent_home.take(&connection.tuple());
         connection.facts = facts;
-        let is_held = held.is_some_and(|held| held.covers(&self.slots[slot], &connection.tuple()));
         self.connections.insert(connection);
-        if is_held { self.begin_held(id) } else { self.hold(id) }
+        id
     }
 
     /// Checks whether this program may hand this socket over.
@@ -156,6 +173,9 @@ impl Broker {
 
     /// The program has stopped using the descriptor, or (`free` is false) cannot.
     pub(super) fn on_ready(&mut self, id: u64, free: bool) {
+        if self.connections.get(id).is_some_and(|connection| connection.plan.between) {
+            return self.on_ready_between(id, free);
+        }
         let Some((connection, kernel)) = self.connections.take(id, State::preparing) else { return };
         connection.enter(State::Kernel(kernel));
         connection.adoption = None;

@@ -39,12 +39,16 @@ mod engine_slot;
 mod evict;
 mod from_ledger;
 mod hand_off;
+mod host;
+mod links;
 mod load;
 mod load_reports;
 mod log;
 mod members;
 mod observe;
 mod observed;
+mod pair;
+mod pair_home;
 mod policy;
 mod predict;
 mod predicted;
@@ -60,18 +64,16 @@ mod timeouts;
 mod transfer;
 mod watchdog;
 
-pub use config::{Config, Interface, PolicySource};
+pub use config::{Config, Interface, PairUsers, PolicySource};
 
 use crate::checkpoints::Checkpoints;
 use crate::priority;
 use baton_engine::tuning::TuningError;
 use baton_ipc::record::{self, Record};
 use baton_journal::{Journal, Kind, Level};
-use baton_kernel::hops::Change;
 use baton_kernel::kernel_side::{KernelError, KernelSide};
 use baton_policy::Reason;
 use baton_port::wait::WaitSet;
-use baton_wire::addr::Tuple;
 use clients::Client;
 use connections::Connections;
 use discard::Closers;
@@ -149,6 +151,7 @@ pub struct Broker {
     deaf: Vec<u32>,
     /// Connections that leave the kernel once it holds nothing of them beyond a gap.
     gaps: Vec<u64>,
+    links: links::Links,
     churn: rules::Churn,
     prediction: predict::Prediction,
     sent_home: sent_home::SentHome,
@@ -208,6 +211,7 @@ impl Broker {
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),
+                    links: links::Links::default(),
                     churn: rules::Churn::default(),
                     prediction: predict::Prediction::default(),
                     sent_home: sent_home::SentHome::default(),
@@ -250,6 +254,7 @@ impl Broker {
             slots.push(EngineSlot::attach(&mut kernel, at, config, checkpoints.is_guarded(), ledger)?);
         }
         recovered.inherit(&mut slots)?;
+        slots.push(EngineSlot::both_ends(slots.len())?);
         let listener = match &recovered.listener {
             Some(listener) => listener.clone(),
             None => Arc::new(clients::listen(config).map_err(|e| BrokerError::System("listening", e))?),
@@ -347,7 +352,7 @@ impl Broker {
         engines.filter_map(Process::channel).for_each(|channel| set.add(channel));
         self.checkpoints.channel().into_iter().for_each(|channel| set.add(channel));
         let guardian = self.checkpoints.channel().map(AsRawFd::as_raw_fd);
-        let longest = if self.gaps.is_empty() { TICK } else { GAP_LOOK };
+        let longest = if self.gaps.is_empty() && !self.links.has_meetings() { TICK } else { GAP_LOOK };
         set.wait(Some(longest)).map_err(|e| BrokerError::System("waiting", e))?;
         for at in 0..self.slots.len() {
             let channel = self.slots[at].engine.as_ref().and_then(Process::channel);
@@ -379,6 +384,7 @@ impl Broker {
             self.begin_stop(None);
         }
         self.capture_settled();
+        self.try_meetings();
         self.count_ended_sockets();
         if self.tick_at.elapsed() >= TICK {
             self.tick_at = Instant::now();
@@ -404,11 +410,12 @@ impl Broker {
         self.checkpoints.tend();
         self.check_timeouts();
         self.close_orphans();
+        self.end_waits();
         self.try_again();
-        let Broker { connections, slots, kernel, .. } = self;
+        let Broker { connections, slots, links, kernel, .. } = self;
         let (now, mut settled, mut bypassed) = (Instant::now(), Vec::new(), Vec::new());
         for connection in connections.all_mut() {
-            connection.sample(slots, now);
+            connection.sample(slots, links, now);
             if let Some(ending) = connection.ending(slots).filter(|_| !connection.state.has_queues()) {
                 kernel.end_tracked(&connection.plan, ending);
             }
@@ -426,67 +433,6 @@ impl Broker {
         (0..self.slots.len()).for_each(|slot| self.return_by_load(slot));
         self.follow_paces();
         self.log_sum(false);
-    }
-
-    fn follow_changes(&mut self) -> Result<(), BrokerError> {
-        let mut changes = Vec::new();
-        self.kernel.poll(|change| changes.push(change))?;
-        for change in changes {
-            match change {
-                Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
-                    self.tell_slots(interface, &baton_ipc::order::Order::Neighbour { neighbour, mac });
-                }
-                Change::Link(link) => {
-                    self.tell_slots(link.index, &baton_ipc::order::Order::Mac { mac: link.mac });
-                    self.on_mtu(link.index, link.mtu);
-                }
-                Change::LinkGone(index) => {
-                    let homeless = self.connections.ids(|connection| connection.plan.way.interface == index);
-                    self.log(Level::Warn, Kind::HOST, |event| {
-                        let text = format!("interface {index} has gone; {} connections come home", homeless.len());
-                        event.reason(Reason::Homeless).text(text)
-                    });
-                    homeless.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Homeless));
-                }
-                Change::Way { tuple, way } => self.change_way(tuple, way),
-                Change::Rules => self.on_rules_changed(),
-                Change::Refused { tuple, why } => self.on_refused(tuple, why),
-                // The engine asks again for a lost neighbour. The kernel could do no better.
-                Change::Neighbour { mac: None, .. } => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// An engine keeps the MTU that its interface had when the engine started.
-    fn on_mtu(&mut self, interface: u32, mtu: u32) {
-        let here = self.slots.iter_mut().filter(|slot| slot.index == interface);
-        let engine = here.filter_map(|slot| slot.engine.as_mut()).find(|engine| engine.mtu != mtu);
-        if let Some(engine) = engine.filter(|_| !self.stopping) {
-            engine.mtu = mtu;
-            self.log(Level::Info, Kind::HOST, |event| {
-                event.reason(Reason::MtuChanged).text(format!("interface {interface} has an MTU of {mtu} bytes now"))
-            });
-            self.replace_engines(None, Reason::MtuChanged);
-        }
-    }
-
-    fn change_way(&mut self, tuple: Tuple, way: baton_kernel::hops::Way) {
-        // The kernel may have noticed the change before it was told that the connection is gone.
-        let Some(id) = self.connections.id_of(&tuple) else { return };
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let plan = &mut connection.plan;
-        if plan.way.interface != way.interface {
-            return self.evict(id, Goal::Home, Reason::Homeless);
-        }
-        plan.way = way;
-        self.tell_slots(way.interface, &baton_ipc::order::Order::Reroute { id, via: way.via });
-    }
-
-    fn tell_slots(&mut self, interface: u32, order: &baton_ipc::order::Order) {
-        for slot in self.slots.iter_mut().filter(|slot| slot.index == interface) {
-            slot.tell(order, Vec::new());
-        }
     }
 }
 

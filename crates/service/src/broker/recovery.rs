@@ -7,8 +7,8 @@
 
 use super::clients::Client;
 use super::connection::Connection;
-use super::engine_slot::{EngineSlot, Memory, Owner, Process};
-use super::state::{Arrival, Bringing, InEngine, InKernel, Place, Starting, State, Stranded};
+use super::engine_slot::{BOTH_ENDS, EngineSlot, Memory, Owner, Process};
+use super::state::{Arrival, Bringing, InEngine, InKernel, InPair, Place, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
 use crate::checkpoints::Checkpoints;
@@ -16,7 +16,7 @@ use baton_consumer::memory::{SharedLedger, SharedMemory};
 use baton_engine::region::EngineRegion;
 use baton_ipc::message::Reply;
 use baton_ipc::queues::read_two;
-use baton_ipc::record::{self, Home, Phase, Record};
+use baton_ipc::record::{self, Home, PairPlace, Phase, Record};
 use baton_journal::{Kind, Level};
 use baton_kernel::Captured;
 use baton_kernel::hops::{Query, Way};
@@ -51,6 +51,8 @@ pub(super) struct RecoveredState {
     engines: Vec<(String, Arc<OwnedFd>)>,
     rest: Vec<(Record, Fds)>,
     queues: BTreeMap<u64, (u32, u32, Arc<OwnedFd>)>,
+    /// Where connections are in links, and their other ends.
+    pairs: BTreeMap<u64, (u64, PairPlace)>,
 }
 
 impl RecoveredState {
@@ -68,6 +70,7 @@ impl RecoveredState {
             engines: Vec::new(),
             rest: Vec::new(),
             queues: BTreeMap::new(),
+            pairs: BTreeMap::new(),
         };
         for (record, fds) in checkpoints.recovered() {
             match (record, fds.first()) {
@@ -86,6 +89,7 @@ impl RecoveredState {
                 (Record::Queues { id, send, unread }, Some(fd)) => {
                     recovered.queues.insert(id, (send, unread, fd.clone()));
                 }
+                (Record::Pair { id, peer, place }, _) => drop(recovered.pairs.insert(id, (peer, place))),
                 (record, _) => recovered.rest.push((record, fds)),
             }
         }
@@ -141,6 +145,14 @@ impl RecoveredState {
                 }
                 _ => State::Between,
             },
+            Phase::Paired => match (head, self.pairs.get(&id)) {
+                (Some(head), Some(&(peer, place))) => {
+                    let unsettled =
+                        self.queues.contains_key(&id).then(|| self.captured(id, Some(head.clone()))).flatten();
+                    State::Paired(InPair { head, place, peer, unsettled })
+                }
+                _ => State::Between,
+            },
         }
     }
 
@@ -177,6 +189,7 @@ impl Broker {
                 (Record::Region { region, client, interface }, [file]) => {
                     self.take_up_region(*region, *client, interface, file);
                 }
+                (Record::Link { link, clients }, files) => self.take_up_link(*link, *clients, files),
                 (Record::Connection { id, phase, .. }, [socket]) => {
                     if self.take_up_connection(&recovered, record, socket).is_some() {
                         connections.push((*id, *phase));
@@ -237,6 +250,7 @@ impl Broker {
             engine: self.slots[slot].number(),
             tracked: None,
             cgroup: 0,
+            between: *interface == BOTH_ENDS,
         };
         let mut connection = Connection::new(*id, *client, *program, socket.clone(), plan, slot);
         connection.adoption = Some(*seq).filter(|seq| *seq != 0);
@@ -281,6 +295,7 @@ impl Broker {
             (_, Phase::Captured) => self.bring_again(id),
             // The engine's death has brought them home.
             (_, Phase::Brought | Phase::Engine) => {}
+            (_, Phase::Paired) => self.take_up_pair(id),
             // The next tick handles it.
             (_, Phase::Left(..)) => {}
         }

@@ -2,7 +2,7 @@
 //! of a move takes one state apart and makes the next from it.
 
 use super::from_ledger::Found;
-use baton_ipc::record::{Home, Phase};
+use baton_ipc::record::{Home, PairPlace, Phase};
 use baton_kernel::Captured;
 use baton_policy::Reason;
 use std::time::Instant;
@@ -13,6 +13,10 @@ pub(super) enum State {
     Kernel(InKernel),
     /// In the kernel. The program was asked not to use it.
     Preparing(InKernel),
+    /// In the kernel. No program uses it, and it waits for its other end to be like it.
+    Meeting(Meeting),
+    /// In neither. Its program and that of its other end exchange bytes through a link.
+    Paired(InPair),
     /// In the kernel. The engine was asked to hold its frames.
     Holding(Holding),
     /// In neither. The program is to take in the bytes that the connection brings along.
@@ -42,6 +46,26 @@ pub(super) struct InKernel {
     pub head: Option<Box<Captured>>,
     /// The message with which the connection last came home.
     pub home: Option<Home>,
+}
+
+/// A connection in the kernel that is about to be joined with its other end.
+pub(super) struct Meeting {
+    /// Its state as one in the kernel.
+    pub kernel: InKernel,
+    /// Since when both ends have waited for nothing to be in flight.
+    pub since: Option<Instant>,
+}
+
+/// One end of a pair.
+pub(super) struct InPair {
+    /// The capture, without the bytes of its queues and without what was not sent.
+    pub head: Box<Captured>,
+    /// Where it is.
+    pub place: PairPlace,
+    /// The number of its other end.
+    pub peer: u64,
+    /// The capture, until its program has taken in the bytes that came along.
+    pub unsettled: Option<Box<Captured>>,
 }
 
 /// A connection in the kernel whose frames the engine is to hold.
@@ -205,6 +229,7 @@ impl State {
     pub fn in_kernel(self) -> Picked<InKernel> {
         match self {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => Ok(kernel),
+            State::Meeting(Meeting { kernel, .. }) => Ok(kernel),
             other => Err(other),
         }
     }
@@ -213,6 +238,7 @@ impl State {
     pub fn in_kernel_mut(&mut self) -> Option<&mut InKernel> {
         match self {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => Some(kernel),
+            State::Meeting(Meeting { kernel, .. }) => Some(kernel),
             _ => None,
         }
     }
@@ -221,8 +247,13 @@ impl State {
     pub fn home(&self) -> Option<Home> {
         match self {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => kernel.home,
+            State::Meeting(Meeting { kernel, .. }) => kernel.home,
             _ => None,
         }
+    }
+
+    pub fn paired(self) -> Picked<InPair> {
+        if let State::Paired(pair) = self { Ok(pair) } else { Err(self) }
     }
 
     pub fn holding(self) -> Picked<Holding> {
@@ -301,13 +332,14 @@ impl State {
 
     /// Returns true if its frames are steered.
     pub fn is_away(&self) -> bool {
-        !matches!(self, State::Kernel(_) | State::Preparing(_) | State::Holding(_))
+        !matches!(self, State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_))
     }
 
     /// Returns true if neither the kernel nor the ledger has what was captured.
     pub fn has_queues(&self) -> bool {
         match self {
             State::Bringing(_) | State::Starting(_) | State::Stranded(_) => true,
+            State::Paired(pair) => pair.unsettled.is_some(),
             _ => self.in_engine().is_some_and(|engine| engine.unsettled.is_some()),
         }
     }
@@ -318,6 +350,8 @@ impl State {
             State::Kernel(kernel) | State::Preparing(kernel) | State::Holding(Holding { kernel, .. }) => {
                 kernel.head.as_deref()
             }
+            State::Meeting(Meeting { kernel, .. }) => kernel.head.as_deref(),
+            State::Paired(pair) => Some(pair.unsettled.as_deref().unwrap_or(&pair.head)),
             State::Bringing(Bringing { captured, .. })
             | State::Starting(Starting { captured, .. })
             | State::Stranded(Stranded { captured, .. }) => Some(captured),
@@ -335,6 +369,10 @@ impl State {
                 home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home)))
             }
             State::Holding(_) => Phase::Kernel,
+            State::Meeting(Meeting { kernel: InKernel { home, .. }, .. }) => {
+                home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home)))
+            }
+            State::Paired(_) => Phase::Paired,
             State::Bringing(_) => Phase::Captured,
             State::Starting(_) => Phase::Brought,
             State::Engine(_) | State::Leaving(_) | State::Standing(_) | State::Closing(_) => {
@@ -355,7 +393,8 @@ impl State {
     /// The place that a list of connections shows.
     pub fn place(&self) -> &'static str {
         match self {
-            State::Kernel(_) | State::Preparing(_) | State::Holding(_) => "kernel",
+            State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => "kernel",
+            State::Paired(_) => "pair",
             State::Engine(_) => "engine",
             State::Bringing(_) | State::Starting(_) => "to-engine",
             State::Leaving(_) | State::Standing(_) | State::Stranded(_) | State::Between => "to-kernel",

@@ -3,7 +3,7 @@
 //! and no stop.
 
 use super::Broker;
-use super::state::State;
+use super::state::{InPair, State};
 use super::stay_reason::StayReason;
 use super::watchdog::looks;
 use baton_policy::Reason;
@@ -19,12 +19,12 @@ impl Broker {
         let mut over = Vec::new();
         for connection in self.connections.all_mut() {
             let patience = match connection.state {
-                State::Preparing(_) | State::Bringing(_) | State::Standing(_) => PATIENCE,
+                State::Preparing(_) | State::Meeting(_) | State::Bringing(_) | State::Standing(_) => PATIENCE,
+                State::Paired(InPair { unsettled: Some(_), .. }) => PATIENCE,
                 State::Holding(_) | State::Starting(_) => self.config.patience,
                 State::Leaving(_) => self.config.patience + self.config.drain,
-                State::Kernel(_) | State::Engine(_) | State::Closing(_) | State::Stranded(_) | State::Between => {
-                    continue;
-                }
+                State::Kernel(_) | State::Engine(_) | State::Paired(_) | State::Closing(_) => continue,
+                State::Stranded(_) | State::Between => continue,
             };
             let waited = connection.waited.map_or(0, |waited| waited + 1);
             connection.waited = Some(waited);
@@ -40,6 +40,9 @@ impl Broker {
         let Some(connection) = self.connections.get(id) else { return };
         match connection.state {
             State::Preparing(_) => self.on_ready(id, false),
+            State::Meeting(_) => self
+                .does_not_meet(id, StayReason::new(Reason::ProgramSilent, "the other end's program does not answer")),
+            State::Paired(_) => self.unpair(id, Reason::ProgramSilent),
             State::Bringing(_) => {
                 self.undo_bringing(id, StayReason::new(Reason::ProgramSilent, "the program does not answer"))
             }

@@ -21,6 +21,7 @@ mod observe;
 mod options;
 mod outlive;
 mod own_engines;
+mod pairs;
 mod path_mtu;
 mod policy;
 mod predict;

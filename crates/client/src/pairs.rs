@@ -1,0 +1,287 @@
+//! Connections whose other end is in a program of this machine: bytes go through a link
+//! ([`baton_pair`]), with no engine.
+//!
+//! A program has one *bell*, an eventfd that the programs at the other sides ring if this one sleeps. For
+//! threads that sleep it is one of the [devices](super::direct): whoever sleeps on it looks afterwards.
+
+use super::connection::Connection;
+use super::location::{InPair, Location};
+use super::shared::{Inner, Shared};
+use baton_consumer::link::open_link;
+use baton_ipc::message::{Incoming, Request};
+use baton_ipc::queues::read_queues;
+use baton_pair::{Bell, Ending, Fault, Link, WriteError};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::Ordering;
+
+/// A link's number, and whether this program writes its first side.
+pub(super) type LinkName = (u32, bool);
+
+/// A link to another program, or one of two ends of a link of this program with itself.
+struct Joined {
+    link: Link,
+    /// The other program's bell.
+    bell: OwnedFd,
+    /// The connection of each slot.
+    names: BTreeMap<u32, u64>,
+}
+
+/// All links of this program.
+#[derive(Default)]
+pub(super) struct Pairs {
+    links: BTreeMap<LinkName, Joined>,
+    /// This program's bell.
+    bell: Option<OwnedFd>,
+    /// Somebody may have rung it since it was read.
+    slept: bool,
+}
+
+/// An end that cannot go on: its peer broke the rules.
+fn broken(fault: Fault) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionAborted, fault)
+}
+
+fn reset() -> io::Error {
+    ErrorKind::ConnectionReset.into()
+}
+
+impl Pairs {
+    /// The bell, while there is a link.
+    pub fn bell(&self) -> Option<RawFd> {
+        self.bell.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Wakes the program at the other side, if it sleeps.
+    pub fn ring(&self, name: LinkName, bell: Bell) {
+        if bell.is_wanted()
+            && let Some(joined) = self.links.get(&name)
+        {
+            // The write fails only if the counter is at its maximum, and then the other wakes as well.
+            let _ = rustix::io::write(&joined.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Has the bell rung at the next news. Returns false if there are some.
+    pub fn prepare_sleep(&mut self) -> bool {
+        self.slept |= !self.links.is_empty();
+        self.links.values_mut().all(|joined| joined.link.prepare_sleep())
+    }
+
+    /// The connections of which there may be news.
+    fn news(&mut self) -> Vec<u64> {
+        if std::mem::take(&mut self.slept)
+            && let Some(bell) = &self.bell
+        {
+            // It does not block, and nobody may have rung it.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+        let mut told = Vec::new();
+        for joined in self.links.values_mut() {
+            let Joined { link, names, .. } = joined;
+            link.awake();
+            link.news(|slot| told.extend(names.get(&slot)));
+        }
+        told
+    }
+
+    /// A connection has left its pair.
+    pub fn leave(&mut self, pair: InPair) {
+        if let Some(joined) = self.links.get_mut(&pair.link) {
+            joined.names.remove(&pair.end.slot());
+        }
+    }
+}
+
+impl Inner {
+    /// A link to another program.
+    pub(super) fn on_link(&mut self, shared: &Shared, name: LinkName, fds: [Option<OwnedFd>; 4]) {
+        let [Some(ours), Some(theirs), Some(bell), Some(their_bell)] = fds else { return };
+        // A connection that comes by a link that cannot be mapped is declined.
+        let Ok(link) = open_link(&ours, &theirs) else { return };
+        self.pairs.bell.get_or_insert(bell);
+        self.pairs.links.insert(name, Joined { link, bell: their_bell, names: BTreeMap::new() });
+        shared.attendance.rings.store(true, Ordering::Relaxed);
+        shared.attendance.change();
+    }
+
+    /// A connection that was handed over waits in the kernel for its other end.
+    pub(super) fn on_waits(&mut self, seq: u64, id: u64) {
+        self.take_from_adoption(seq, id);
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.enter_kernel();
+        }
+        self.settle(id);
+    }
+
+    /// Makes a connection of a socket whose adoption is under way.
+    fn take_from_adoption(&mut self, seq: u64, id: u64) {
+        if let Entry::Vacant(place) = self.connections.entry(id)
+            && let Some(adopting) = self.adopting.get_mut(&seq)
+            && let Some(fd) = adopting.fd.take()
+        {
+            place.insert(Connection::new(fd, seq, std::mem::take(&mut adopting.before)));
+        }
+    }
+
+    /// A connection arrives at a slot of a link.
+    pub(super) fn on_pair(
+        &mut self,
+        incoming: Incoming,
+        first: bool,
+        (slot, number): (u32, u64),
+        file: Option<OwnedFd>,
+    ) {
+        let Incoming { seq, id, region, .. } = incoming;
+        self.take_from_adoption(seq, id);
+        let taken = self.enter_pair(&incoming, (region, first), (slot, number), file);
+        let _ = self.say(&Request::Brought { id, taken }, Vec::new());
+        if taken {
+            self.settle(id);
+        }
+    }
+
+    fn enter_pair(&mut self, incoming: &Incoming, name: LinkName, slot: (u32, u64), file: Option<OwnedFd>) -> bool {
+        let Incoming { id, send, unread, shut, .. } = *incoming;
+        let Inner { connections, pairs, .. } = self;
+        let Ok(brought) = read_queues(file, send, unread, shut) else { return false };
+        let (Some(connection), Some(joined)) = (connections.get_mut(&id), pairs.links.get_mut(&name)) else {
+            return false;
+        };
+        let Some(number) = NonZeroU64::new(slot.1) else { return false };
+        let Ok(mut end) = joined.link.begin(slot.0, number) else { return false };
+        // The area is empty, and the broker brings no more than fits.
+        let Ok((count, bell)) = end.write(&brought.send) else { return false };
+        if count < brought.send.len() || !matches!(connection.location(), Location::Away(_)) {
+            return false;
+        }
+        joined.names.insert(slot.0, id);
+        // Bytes that the program had before are read first.
+        connection.unread.extend(brought.unread);
+        connection.enter_pair(InPair { link: name, end });
+        pairs.ring(name, bell);
+        true
+    }
+
+    /// Takes in what other programs told.
+    pub(super) fn hear_pairs(&mut self) {
+        for id in self.pairs.news() {
+            if let Some(connection) = self.connections.get_mut(&id) {
+                connection.wake();
+            }
+        }
+    }
+
+    /// Before a thread sleeps on the bell. If there are news, it is rung for that thread.
+    pub(super) fn prepare_pairs(&mut self) {
+        if !self.pairs.prepare_sleep()
+            && let Some(bell) = &self.pairs.bell
+        {
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    pub(super) fn read_pair(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let Inner { connections, pairs, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let Some(InPair { link, end }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let (mut count, mut bell) = end.read(buf).map_err(broken)?;
+        if count == 0 && end.ask_for_data(1).map_err(broken)? {
+            (count, bell) = end.read(buf).map_err(broken)?;
+        }
+        pairs.ring(*link, bell);
+        match end.peer_end() {
+            _ if count > 0 => Ok(count),
+            Ending::Open => Err(ErrorKind::WouldBlock.into()),
+            Ending::Finished | Ending::Closed => Ok(0),
+            Ending::Reset => {
+                self.end_pair(id, None);
+                Err(reset())
+            }
+        }
+    }
+
+    pub(super) fn write_pair(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
+        let Inner { connections, pairs, .. } = self;
+        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        if connection.shut {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let Some(InPair { link, end }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
+        let mut written = end.write(data);
+        if let Ok((0, _)) = written
+            && !data.is_empty()
+            && end.ask_for_room(1).map_err(broken)?
+        {
+            written = end.write(data);
+        }
+        match written {
+            Ok((0, _)) if !data.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            Ok((count, bell)) => {
+                end.stop_asking_for_room();
+                pairs.ring(*link, bell);
+                Ok(count)
+            }
+            Err(WriteError::Reset) if end.peer_end() == Ending::Closed => {
+                // A segment would have gone out, and its answer would have been a reset.
+                self.end_pair(id, Some(reset()));
+                Ok(data.len())
+            }
+            Err(WriteError::Reset) => {
+                self.end_pair(id, None);
+                Err(reset())
+            }
+            Err(WriteError::Closed) => Err(ErrorKind::BrokenPipe.into()),
+            Err(error) => Err(io::Error::new(ErrorKind::ConnectionAborted, error)),
+        }
+    }
+
+    /// The connection has ended, with an error for the next call to report. Bytes that arrived before can
+    /// still be read.
+    fn end_pair(&mut self, id: u64, error: Option<io::Error>) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        if let Location::Pair(mut pair) = connection.end(error) {
+            connection.unread.extend(pair.end.unread_until(u64::MAX).unwrap_or_default());
+            self.pairs.leave(*pair);
+        }
+    }
+
+    /// The program has finished writing.
+    pub(super) fn finish_pair(&mut self, id: u64) {
+        let Inner { connections, pairs, .. } = self;
+        if let Some(InPair { link, end }) = connections.get_mut(&id).and_then(Connection::pair) {
+            let bell = end.finish();
+            pairs.ring(*link, bell);
+        }
+    }
+
+    /// The program has closed the stream, whose unread bytes make it a reset.
+    pub(super) fn close_pair(&mut self, id: u64) {
+        let Inner { connections, pairs, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        let aborts = !connection.unread.is_empty() || connection.aborts();
+        if let Some(InPair { link, end }) = connection.pair() {
+            let bell = if aborts || end.readable().map_or(true, |bytes| bytes > 0) { end.reset() } else { end.close() };
+            pairs.ring(*link, bell);
+        }
+    }
+}
+
+impl Connection {
+    /// Takes the bytes of a pair that has come home: what was received up to `rcv_pos` is here, and what was
+    /// written beyond `tail_pos` is not in the kernel.
+    pub(super) fn take_from_pair(&mut self, pair: &mut InPair, (rcv_pos, tail_pos): (u64, u64)) {
+        let received = pair.end.read_total();
+        self.unread.extend(pair.end.unread_until(rcv_pos).unwrap_or_default());
+        self.skip_next(received.saturating_sub(rcv_pos));
+        let unsent = pair.end.written_since(tail_pos);
+        let younger = std::mem::replace(&mut self.unsent, unsent.into());
+        self.unsent.extend(younger);
+    }
+}

@@ -1,0 +1,382 @@
+//! Joining both ends of a connection on this machine: from the kernel into a link.
+//!
+//! ```text
+//!   adopted, its other end unknown   Kernel: a stream that waits (Waits)
+//!   the other end comes              Kernel --Prepare, Ready--> Meeting
+//!   both are Meeting                 both captured at once; husks; Paired, with a slot
+//!                                    Pair --> Brought: the program has its bytes
+//!   on the way home                  pair_home
+//! ```
+//!
+//! The numbers prove that two sockets are the ends of one connection: each one's SND.NXT is the other's
+//! RCV.NXT ([`capture_both`]). Until both are husks, every step leaves them as they were.
+
+use super::Broker;
+use super::clients::Client;
+use super::config::PairUsers;
+use super::links::AREA;
+use super::state::{InKernel, InPair, Meeting, State};
+use super::stay_reason::StayReason;
+use baton_ipc::message::{Incoming, Reply, Told};
+use baton_ipc::queues::write_queues;
+use baton_ipc::record::{self, PairPlace, Phase, Record};
+use baton_kernel::both_ends::{capture_both, release_both, take_unsent};
+use baton_kernel::kernel_side::{KernelError, Plan};
+use baton_kernel::{CaptureError, Captured, Failed};
+use baton_policy::conditions::Facts;
+use baton_policy::rules::{Rule, Ruling};
+use baton_policy::{Reason, Refusal};
+use baton_wire::addr::Tuple;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a connection waits for a program to hand its other end over.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// The capture as a pair has it: without the bytes of its queues and without what was not sent.
+pub(super) fn head_of(captured: &Captured) -> Box<Captured> {
+    let mut head = captured.clone();
+    take_unsent(&mut head);
+    head.receive_queue.clear();
+    Box::new(head)
+}
+
+/// The reason for which both ends stay.
+fn why_not(error: &CaptureError) -> StayReason {
+    match error {
+        CaptureError::Refused(refusal) => (*refusal).into(),
+        CaptureError::Failed(failed) => StayReason::new(Reason::Failed, failed.to_string()),
+        other => StayReason::new(Reason::Failed, other.to_string()),
+    }
+}
+
+impl Broker {
+    /// True if connections of this program may be joined with their other ends.
+    pub(super) fn may_pair(&self, client: u32) -> bool {
+        self.config.pair != PairUsers::Never && self.clients.get(&client).is_some_and(Client::joins_pairs)
+    }
+
+    /// A program hands over a connection that cannot be steered: both its ends may be on this machine.
+    pub(super) fn adopt_between(&mut self, client: u32, seq: u64, fd: OwnedFd, told: Told) {
+        let slot = self.slots.iter().position(super::EngineSlot::is_between).unwrap_or(0);
+        let planned = self.plan_between(client, &fd, (slot, told));
+        let (plan, facts) = match planned {
+            Ok(planned) => planned,
+            Err(why) => return self.refuse_adoption(client, seq, fd, why),
+        };
+        let id = self.take_up_adoption(client, seq, fd, (plan, slot, facts));
+        match self.other_end(&plan.tuple()) {
+            Some(peer) => self.meet(id, peer),
+            None => {
+                let Some(connection) = self.connections.known_mut(id) else { return };
+                connection.adoption = None;
+                connection.why = Reason::PeerNotServed;
+                self.note(id);
+                self.tell_client(client, &Reply::Waits { seq, id }, Vec::new());
+            }
+        }
+    }
+
+    fn plan_between(
+        &mut self,
+        client: u32,
+        fd: &OwnedFd,
+        (slot, told): (usize, Told),
+    ) -> Result<(Plan, Facts), StayReason> {
+        let plan = self.kernel.plan_between(fd).map_err(|error| StayReason::from(&error))?;
+        if self.connections.id_of(&plan.tuple()).is_some() {
+            return Err(Refusal::AlreadyAway.into());
+        }
+        let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
+        let facts = self.complete(facts, client, slot, told);
+        // The other rules weigh an engine against the kernel. A link is cheaper than both.
+        if matches!(self.config.policy.ruling(&facts), Ruling::By { rule: Rule::Never, .. }) {
+            return Err(StayReason::new(Reason::RuleNever, Reason::RuleNever.text()));
+        }
+        Ok((plan, facts))
+    }
+
+    /// The connection that is the other end of this tuple's.
+    fn other_end(&self, tuple: &Tuple) -> Option<u64> {
+        self.connections.id_of(&mirrored(tuple)).filter(|id| {
+            self.connections.get(*id).is_some_and(|connection| connection.plan.between && !connection.state.is_away())
+        })
+    }
+
+    /// No program uses a connection any more, and its other end is known.
+    fn meet(&mut self, id: u64, peer: u64) {
+        let user = |id: u64| self.connections.get(id).map(|connection| connection.program.1);
+        if self.config.pair == PairUsers::Same && user(id) != user(peer) {
+            return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
+        }
+        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
+        connection.enter(State::Meeting(Meeting { kernel, since: None }));
+        let Some(other) = self.connections.known_mut(peer) else { return };
+        match other.state {
+            State::Meeting(_) => self.join([id, peer]),
+            State::Kernel(_) => {
+                let Some(kernel) = other.take(State::in_kernel) else { return };
+                other.enter(State::Preparing(kernel));
+                let client = other.client;
+                self.tell_client(client, &Reply::Prepare { id: peer }, Vec::new());
+            }
+            // Its program is about to answer.
+            _ => {}
+        }
+    }
+
+    /// The program has stopped using one end, or (`free` is false) cannot.
+    pub(super) fn on_ready_between(&mut self, id: u64, free: bool) {
+        let Some(connection) = self.connections.known(id) else { return };
+        let peer = self.other_end(&connection.tuple());
+        let why = match peer {
+            _ if !free => StayReason::new(Reason::InUse, Reason::InUse.text()),
+            _ if self.stopping => StayReason::new(Reason::Stopping, Reason::Stopping.text()),
+            Some(peer) => return self.meet(id, peer),
+            None => StayReason::new(Reason::PeerNotServed, Reason::PeerNotServed.text()),
+        };
+        self.does_not_meet(id, why.clone());
+        let waits = |peer: &u64| self.connections.get(*peer).is_some_and(|it| matches!(it.state, State::Meeting(_)));
+        if let Some(peer) = peer.filter(waits) {
+            self.does_not_meet(peer, why);
+        }
+    }
+
+    /// An end stays in the kernel, as a socket if its program waits for the adoption, else as a stream.
+    pub(super) fn does_not_meet(&mut self, id: u64, why: StayReason) {
+        self.links.meetings.retain(|ends| !ends.contains(&id));
+        self.stays_in_kernel(id, why);
+    }
+
+    /// Tries again to join ends of which something was in flight.
+    pub(super) fn try_meetings(&mut self) {
+        for ends in std::mem::take(&mut self.links.meetings) {
+            let is_meeting =
+                |id: &u64| self.connections.get(*id).is_some_and(|it| matches!(it.state, State::Meeting(_)));
+            if ends.iter().all(is_meeting) {
+                self.join(ends);
+            }
+        }
+    }
+
+    /// Takes both ends out of the kernel, gives them a slot, and brings them to their programs.
+    fn join(&mut self, ends: [u64; 2]) {
+        let begun = Instant::now();
+        let clients = ends.map(|id| self.connections.get(id).map_or(0, |connection| connection.client));
+        let stay = |broker: &mut Broker, why: StayReason| {
+            ends.into_iter().for_each(|id| broker.does_not_meet(id, why.clone()));
+        };
+        let captured = match self.take_out_both(ends) {
+            Ok(captured) => captured,
+            Err(CaptureError::Refused(Refusal::Unsettled)) if self.may_wait(ends) => {
+                return self.links.meetings.push(ends);
+            }
+            Err(error) => return stay(self, why_not(&error)),
+        };
+        let places = match self.place_for(clients, ends[0]) {
+            Ok(places) => places,
+            Err(error) => {
+                let why = StayReason::new(Reason::NoMemory, error.to_string());
+                return self.put_back_both(ends, &captured, Some(why));
+            }
+        };
+        for at in [0, 1] {
+            let Some((connection, kernel)) = self.connections.take(ends[at], State::in_kernel) else { continue };
+            connection.stood_still = Some(begun);
+            let captured = seeded(captured[at].clone(), &kernel);
+            let (place, peer) = (places[at], ends[1 - at]);
+            connection.enter(State::Paired(InPair {
+                head: head_of(&captured),
+                place,
+                peer,
+                unsettled: Some(captured),
+            }));
+            self.checkpoints.keep(record::pair(ends[at]), &Record::Pair { id: ends[at], peer, place }, &[]);
+            self.note(ends[at]);
+        }
+        ends.into_iter().for_each(|id| self.bring_to_pair(id));
+    }
+
+    /// Notes that both ends have waited, and says whether they may wait on.
+    fn may_wait(&mut self, ends: [u64; 2]) -> bool {
+        let drain = self.config.drain;
+        ends.into_iter().all(|id| match self.connections.get_mut(id).map(|connection| &mut connection.state) {
+            Some(State::Meeting(meeting)) => meeting.since.get_or_insert_with(Instant::now).elapsed() < drain,
+            _ => false,
+        })
+    }
+
+    /// Captures both ends and makes husks of both. If that fails, both are as before, or lost.
+    fn take_out_both(&mut self, ends: [u64; 2]) -> Result<[Box<Captured>; 2], CaptureError> {
+        let find = |id: u64| self.connections.get(id).map(|it| (it.fd.clone(), it.plan, it.client));
+        let (Some(one), Some(other)) = (find(ends[0]), find(ends[1])) else {
+            return Err(Refusal::NotConnected.into());
+        };
+        let captured = capture_both(&one.0, &other.0)?.map(Box::new);
+        let release = |captured: &[Box<Captured>; 2]| release_both((&one.0, &captured[0]), (&other.0, &captured[1]));
+        let largest =
+            [one.2, other.2].map(|client| self.clients.get(&client).map_or(0, |it| it.limits(&self.config).1));
+        let fits = |at: usize| {
+            let Captured { send_queue, receive_queue, protocol, .. } = &*captured[at];
+            receive_queue.len() <= largest[at] && send_queue.len() <= protocol.unacked_bytes() as usize + AREA as usize
+        };
+        if ![0, 1].into_iter().all(fits) {
+            release(&captured)?;
+            return Err(Refusal::TooMuchQueued.into());
+        }
+        let kept = [0, 1].into_iter().try_for_each(|at| self.keep_captured(ends[at], &captured[at]));
+        let recording = |source| KernelError::from(Failed { during: "recording what was captured", source });
+        let steered = kept.map_err(recording).and_then(|()| {
+            self.kernel.steer(&one.1)?;
+            self.kernel.steer(&other.1).inspect_err(|_| drop(self.kernel.unsteer(&one.1)))
+        });
+        if let Err(error) = steered {
+            release(&captured)?;
+            return Err(error.refusal().unwrap_or(Refusal::Conntrack).into());
+        }
+        let husks =
+            self.kernel.make_husk(&one.0, &captured[0]).and_then(|()| self.kernel.make_husk(&other.0, &captured[1]));
+        if let Err(error) = husks {
+            self.put_back_both(ends, &captured, None);
+            return Err(Failed { during: "making husks of both ends", source: std::io::Error::other(error) }.into());
+        }
+        Ok(captured)
+    }
+
+    fn keep_captured(&mut self, id: u64, captured: &Captured) -> std::io::Result<()> {
+        if let Some(file) = write_queues(&captured.send_queue, &captured.receive_queue)?.map(Arc::new) {
+            let (send, unread) = (captured.send_queue.len() as u32, captured.receive_queue.len() as u32);
+            self.checkpoints.keep(record::queues(id), &Record::Queues { id, send, unread }, &[&file]);
+        }
+        let Broker { connections, checkpoints, slots, .. } = self;
+        let Some(connection) = connections.get(id) else { return Ok(()) };
+        let kept = connection.record(&slots[connection.slot].name, Phase::Captured, Some(captured));
+        checkpoints.keep(record::connection(id), &kept, &[&connection.fd]);
+        Ok(())
+    }
+
+    /// Gives both ends back whole, as captured. Their programs hear why, if there is a reason.
+    fn put_back_both(&mut self, ends: [u64; 2], captured: &[Box<Captured>; 2], why: Option<StayReason>) {
+        let fds = ends.map(|id| self.connections.get(id).map(|it| (it.fd.clone(), it.plan)));
+        let mut lost = None;
+        for (end, captured) in fds.iter().zip(captured) {
+            let Some((fd, _)) = end else { continue };
+            if let Err(error) = self.kernel.rebuild(fd, captured) {
+                lost = Some(error.to_string());
+            }
+        }
+        for (end, captured) in fds.iter().zip(captured) {
+            let Some((fd, plan)) = end else { continue };
+            let resumed = self.kernel.unsteer(plan).and_then(|()| self.kernel.resume(fd, captured));
+            lost = resumed.err().map(|error| error.to_string()).or(lost);
+        }
+        for id in ends {
+            match (&lost, &why) {
+                (Some(text), _) => self.lost(id, &text.clone()),
+                (None, Some(why)) => self.does_not_meet(id, why.clone()),
+                (None, None) => {}
+            }
+        }
+    }
+
+    /// Brings an end to its program, with a file of the bytes that come along.
+    fn bring_to_pair(&mut self, id: u64) {
+        let Some(connection) = self.connections.known(id) else { return };
+        let State::Paired(InPair { place, unsettled: Some(captured), .. }) = &connection.state else { return };
+        let PairPlace { link, first, slot, number } = *place;
+        let mut captured = captured.clone();
+        let unsent = take_unsent(&mut captured);
+        let incoming = Incoming {
+            seq: connection.seq(),
+            id,
+            region: link,
+            send: unsent.len() as u32,
+            unread: captured.receive_queue.len() as u32,
+            shut: false,
+            window: 0,
+        };
+        let client = connection.client;
+        match write_queues(&unsent, &captured.receive_queue) {
+            Ok(file) => {
+                let files = file.into_iter().collect();
+                self.tell_client(client, &Reply::Pair { incoming, first, slot, number }, files);
+            }
+            Err(_) => self.unpair(id, Reason::NoMemory),
+        }
+    }
+
+    /// The program has taken in the bytes that came along, or (`taken` is false) has not.
+    pub(super) fn on_brought_pair(&mut self, id: u64, taken: bool) {
+        if !taken {
+            return self.unpair(id, Reason::NoBuffers);
+        }
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let State::Paired(InPair { unsettled, .. }) = &mut connection.state else { return };
+        if unsettled.take().is_none() {
+            return;
+        }
+        connection.adoption = None;
+        let Some(pair) = connection.take(State::paired) else { return };
+        connection.arrive(State::Paired(pair), Reason::HandedOver);
+        self.note(id);
+        self.log_moved(id);
+        self.settled(id, true);
+        if self.connections.known(id).is_some_and(|connection| connection.closed) {
+            self.close_in_pair(id);
+        }
+    }
+
+    /// Gives back the connections whose other ends nobody hands over.
+    pub(super) fn end_waits(&mut self) {
+        let waits = self.connections.ids(|connection| {
+            connection.plan.between
+                && connection.why == Reason::PeerNotServed
+                && connection.since.elapsed() > WAIT
+                && matches!(connection.state, State::Kernel(_))
+        });
+        for id in waits {
+            let Some(connection) = self.connections.known_mut(id) else { continue };
+            // Its program is told once. It takes the socket back, and says so.
+            connection.why = Reason::AskedFor;
+            let client = connection.client;
+            let code = Reason::PeerNotServed.to_string();
+            self.tell_client(client, &Reply::GivenBack { id, code }, Vec::new());
+            self.tell_client(client, &Reply::Home { id, rcv_pos: 0, tail_pos: 0, whole: true }, Vec::new());
+        }
+    }
+
+    /// A program has gone: what its connections were about to be joined with stays in the kernel.
+    pub(super) fn meetings_without(&mut self, client: u32) {
+        let ends = self
+            .connections
+            .ids(|it| it.client == client && matches!(it.state, State::Meeting(_) | State::Preparing(_)));
+        for id in ends {
+            let peer = self.connections.get(id).and_then(|it| self.connections.id_of(&mirrored(&it.tuple())));
+            self.links.meetings.retain(|ends| !ends.contains(&id));
+            if let Some(peer) =
+                peer.filter(|peer| self.connections.get(*peer).is_some_and(|it| matches!(it.state, State::Meeting(_))))
+            {
+                self.does_not_meet(peer, StayReason::new(Reason::ProgramGone, "the other end's program has gone"));
+            }
+        }
+    }
+}
+
+fn mirrored(tuple: &Tuple) -> Tuple {
+    Tuple {
+        local: tuple.remote,
+        local_port: tuple.remote_port,
+        remote: tuple.local,
+        remote_port: tuple.local_port,
+        ..*tuple
+    }
+}
+
+fn seeded(mut captured: Box<Captured>, kernel: &InKernel) -> Box<Captured> {
+    if let Some(before) = &kernel.head {
+        let seeds = &mut captured.protocol.seeds;
+        *seeds = seeds.or_round_trip_of(&before.protocol.seeds);
+    }
+    captured
+}

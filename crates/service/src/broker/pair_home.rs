@@ -1,0 +1,210 @@
+//! Both ends of a pair come home, or end.
+//!
+//! ```text
+//!   stop            each end writes nothing more; how far both have come is read
+//!   rebuild, twice  with the numbers that segments would have given them
+//!   resume, twice
+//!   Home            bytes up to rcv_pos are in the link, and are read first;
+//!                   what was written beyond tail_pos is written again
+//! ```
+//!
+//! Nobody has to answer for that, so it works while a program stands still.
+
+use super::Broker;
+use super::pair::head_of;
+use super::state::{InKernel, InPair, State};
+use baton_ipc::message::Reply;
+use baton_ipc::record::{self, Home, PairPlace, Phase};
+use baton_kernel::Captured;
+use baton_kernel::both_ends::{Carried, come_home};
+use baton_pair::{Course, Ending};
+use baton_policy::Reason;
+
+/// How far one end has come.
+fn carried(course: &Course, first: bool) -> Carried {
+    let (at, other) = (usize::from(!first), usize::from(first));
+    Carried {
+        written: course.written[at],
+        received: course.written[other],
+        finished: course.ends[at] != Ending::Open,
+        peer_finished: course.ends[other] != Ending::Open,
+    }
+}
+
+/// An end as the kernel is to have it, and what its program is told.
+struct Coming {
+    id: u64,
+    captured: Captured,
+    head: Box<Captured>,
+    home: Home,
+}
+
+impl Broker {
+    /// Brings both ends of a pair home.
+    pub(super) fn unpair(&mut self, id: u64, why: Reason) {
+        let Some(connection) = self.connections.known(id) else { return };
+        let State::Paired(InPair { peer, place, .. }) = &connection.state else { return };
+        let (ends, place) = ([id, *peer], *place);
+        let is_there = |id: &u64| self.connections.get(*id).is_some_and(|it| matches!(it.state, State::Paired(_)));
+        if !ends.iter().all(is_there) {
+            // The other end has closed for good.
+            return self.ended(id);
+        }
+        ends.into_iter().for_each(|id| {
+            if let Some(connection) = self.connections.known_mut(id) {
+                connection.stop();
+                connection.why = why;
+            }
+        });
+        let course = match self.links.stop(place) {
+            Ok(course) => course,
+            Err(error) => {
+                let text = format!("its program or the other end's broke the rules of their memory: {error}");
+                return ends.into_iter().for_each(|id| self.lost(id, &text));
+            }
+        };
+        if course.ends.contains(&Ending::Reset) || !course.ends.contains(&Ending::Open) {
+            return ends.into_iter().for_each(|id| self.ended(id));
+        }
+        let coming: Vec<Coming> = ends.into_iter().filter_map(|id| self.coming(id, ends, &course)).collect();
+        if coming.len() < 2 {
+            return ends.into_iter().for_each(|id| self.lost(id, "what was captured contradicts its end"));
+        }
+        self.rebuild_both(coming);
+    }
+
+    /// What an end of a pair is in the kernel.
+    fn coming(&self, id: u64, ends: [u64; 2], course: &Course) -> Option<Coming> {
+        let pair = |id: u64| match &self.connections.get(id)?.state {
+            State::Paired(pair) => Some(pair),
+            _ => None,
+        };
+        let other = if ends[0] == id { ends[1] } else { ends[0] };
+        let (ours, theirs) = (pair(id)?, pair(other)?);
+        let carried = carried(course, ours.place.first);
+        let mut captured = come_home(&ours.head, theirs.head.window(), carried)?;
+        let home = match &ours.unsettled {
+            None => Home::at((carried.received, carried.written)),
+            // The program has nothing of it, so the kernel gets everything.
+            Some(before) => {
+                captured.receive_queue = before.receive_queue.clone();
+                captured.receive_queue.extend(self.links.unread(ours.place, carried.received));
+                captured.send_queue = before.send_queue[before.protocol.unacked_bytes() as usize..].to_vec();
+                let p = &mut captured.protocol;
+                p.copied_seq = p.copied_seq - captured.receive_queue.len() as u32;
+                p.write_seq += captured.send_queue.len() as u32;
+                Home::WHOLE
+            }
+        };
+        Some(Coming { id, captured, head: head_of(ours.unsettled.as_deref().unwrap_or(&ours.head)), home })
+    }
+
+    fn rebuild_both(&mut self, coming: Vec<Coming>) {
+        let mut failed = None;
+        for end in &coming {
+            let Broker { connections, kernel, checkpoints, slots, .. } = self;
+            let Some(connection) = connections.get(end.id) else { continue };
+            match kernel.rebuild(&connection.fd, &end.captured) {
+                Ok(()) => {
+                    let phase = Phase::Rebuilt(Some(end.home));
+                    let kept = connection.record(&slots[connection.slot].name, phase, Some(&end.captured));
+                    checkpoints.keep(record::connection(end.id), &kept, &[&connection.fd]);
+                }
+                Err(error) => failed = Some(error.to_string()),
+            }
+        }
+        for end in &coming {
+            let Broker { connections, kernel, .. } = self;
+            let Some(connection) = connections.get(end.id).filter(|_| failed.is_none()) else { continue };
+            let resumed = kernel.unsteer(&connection.plan).and_then(|()| kernel.resume(&connection.fd, &end.captured));
+            failed = resumed.err().map(|error| error.to_string());
+        }
+        for end in coming {
+            match &failed {
+                Some(text) => self.lost(end.id, &text.clone()),
+                None => self.is_home(end),
+            }
+        }
+    }
+
+    /// Tells the program that its end is in the kernel.
+    fn is_home(&mut self, coming: Coming) {
+        let Coming { id, captured, head, home } = coming;
+        let Some((connection, pair)) = self.connections.take(id, State::paired) else { return };
+        let why = connection.why;
+        let (client, closing, seq) = (connection.client, connection.closed, connection.seq());
+        connection.adoption = None;
+        connection.arrive(State::Kernel(InKernel { head: Some(head), home: Some(home) }), why);
+        self.leave_link(id, pair.place);
+        self.log_home(id);
+        if home.whole && seq != 0 {
+            let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
+            self.tell_client(client, &stays, Vec::new());
+        } else {
+            let Home { rcv_pos, tail_pos, whole } = home;
+            if whole {
+                self.tell_client(client, &Reply::GivenBack { id, code: why.to_string() }, Vec::new());
+            }
+            self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
+        }
+        self.note(id);
+        self.checkpoints.forget(record::queues(id));
+        self.settled(id, true);
+        if closing || !self.clients.contains_key(&client) {
+            self.close_in_kernel(id, !captured.receive_queue.is_empty());
+        } else if home.whole && seq != 0 {
+            self.forget(id);
+        }
+    }
+
+    /// The program has closed its end. What it wrote stays for the other end, which goes on by itself.
+    pub(super) fn close_in_pair(&mut self, id: u64) {
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let State::Paired(InPair { peer, unsettled, .. }) = &connection.state else { return };
+        let (peer, settles) = (*peer, unsettled.is_some());
+        connection.closed = true;
+        self.note(id);
+        // It is closed once its program has the bytes that came along.
+        let over =
+            |id: u64| self.connections.get(id).is_none_or(|it| it.closed || !matches!(it.state, State::Paired(_)));
+        if !settles && over(peer) {
+            self.forget(id);
+            if self.connections.get(peer).is_some_and(|it| it.closed && matches!(it.state, State::Paired(_))) {
+                self.forget(peer);
+            }
+        }
+    }
+
+    /// The program of an end has gone: the other end hears what the kernel would have told it.
+    pub(super) fn end_pair_of_dead(&mut self, id: u64) {
+        let Some(connection) = self.connections.known(id) else { return };
+        let State::Paired(InPair { place, unsettled, .. }) = &connection.state else { return };
+        if unsettled.is_some() {
+            return self.unpair(id, Reason::ProgramGone);
+        }
+        if !connection.closed {
+            self.links.end(*place);
+        }
+        self.close_in_pair(id);
+    }
+
+    /// Goes on with an end of a predecessor's pair.
+    pub(super) fn take_up_pair(&mut self, id: u64) {
+        let Some(connection) = self.connections.get(id) else { return };
+        let State::Paired(InPair { place, peer, unsettled, .. }) = &connection.state else { return };
+        let (place, peer): (PairPlace, u64) = (*place, *peer);
+        let there = self.connections.get(peer).is_some_and(|it| matches!(it.state, State::Paired(_)));
+        let (settles, closed) = (unsettled.is_some(), connection.closed);
+        let has_program = self.clients.contains_key(&connection.client);
+        if self.take_up_place(place).is_err() {
+            return self.lost(id, "the memory of its two programs is gone");
+        }
+        match (there || closed, has_program) {
+            (false, _) => self.ended(id),
+            (true, false) => self.end_pair_of_dead(id),
+            // Whether its program has the bytes is unknown.
+            (true, true) if settles => self.unpair(id, Reason::BrokerDied),
+            (true, true) => {}
+        }
+    }
+}
