@@ -60,7 +60,7 @@ pub struct End {
     end: Ending,
     /// Bytes read.
     read: u64,
-    /// What this end asks the peer for, as it stands in its block.
+    /// Positions that this end asks the peer for, as they stand in its block.
     room_at: u64,
     data_at: u64,
     peer: Peer,
@@ -199,8 +199,8 @@ impl End {
         Ok((self.written - self.peer.tail) as usize)
     }
 
-    /// Lets at most `bytes` be unread by the peer: at least 1, at most the area. What is written already
-    /// stays. What [`End::ask_for_room`] asked for has to be asked for again.
+    /// Lets at most `bytes` be unread by the peer: at least 1, at most the area. Bytes that are written
+    /// already stay. Call [`End::ask_for_room`] again if there is something to wait for.
     pub fn limit_outgoing(&mut self, bytes: usize) {
         self.limit = (bytes as u64).clamp(1, self.area());
     }

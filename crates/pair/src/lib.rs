@@ -24,8 +24,8 @@
 //! So news cannot overflow, need no lock between the connections of a program, and give a hostile peer no
 //! position to lie about. A look costs a load for each 64 slots.
 //!
-//! Everything here is pure: no operating system, no clock, no thread. Who rings the bell that a [`Bell`]
-//! asks for, and how a program sleeps, is the caller's choice.
+//! Everything here is pure: no operating system, no clock, no thread. The caller chooses how a program
+//! sleeps, and rings the bell that a [`Bell`] asks for.
 
 #![warn(missing_docs)]
 

@@ -49,7 +49,7 @@ pub enum SlotError {
 /// says why nothing is lost.
 pub struct Link {
     shared: Arc<Shared>,
-    /// What was seen of the other program's news; the same as in our side's memory.
+    /// The other program's news as this one saw it last; the same as in our side's memory.
     seen: Box<[u64]>,
     /// Slots with news, while they are told.
     fresh: Box<[u64]>,

@@ -21,7 +21,7 @@ use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc, handle_alloc_error
 use std::fmt;
 use std::sync::Arc;
 
-/// What one of two programs writes and the other reads; see [`words`](crate::words).
+/// Memory that one of two programs writes and the other reads; see [`words`](crate::words).
 pub struct Side {
     base: NonNull<u8>,
     geometry: Geometry,

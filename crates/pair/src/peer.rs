@@ -12,7 +12,7 @@ pub enum Ending {
     Open = 0,
     /// It has written its last byte (as a FIN says).
     Finished = 1,
-    /// It is gone, and reads nothing more (as an RST says). What it wrote before can be read.
+    /// It is gone, and reads nothing more (as an RST says). Bytes that it wrote before can be read.
     Reset = 2,
 }
 
@@ -61,7 +61,7 @@ impl Ending {
     }
 }
 
-/// What the peer has said so far.
+/// The peer's words so far.
 #[derive(Debug)]
 pub(crate) struct Peer {
     number: NonZeroU64,
@@ -111,7 +111,7 @@ impl Peer {
         if self.end != Ending::Open && head != self.head {
             return Err(Fault::AfterEnd(head - self.head));
         }
-        // What was read is at most the head of that time.
+        // This side has read no more than a head that it believed.
         if head - read > u64::from(area) {
             return Err(Fault::HeadAhead(head - read));
         }

@@ -1,4 +1,4 @@
-//! What all ends of a link share: its two sides, and how the other program is told.
+//! The part of a link that all its ends share: two sides, and how the other program is told.
 //!
 //! # No wake-up is lost
 //! A program that waits writes down what it waits for, then looks; one that brings it about does it, then
@@ -67,7 +67,7 @@ impl BitOrAssign for Bell {
     }
 }
 
-/// What all ends of a link share.
+/// The part of a link that all its ends share.
 pub(crate) struct Shared {
     /// Written by this program.
     pub(crate) ours: Arc<Side>,

@@ -45,7 +45,7 @@ pub(crate) use sizes::{Header, SLEEPS_OFFSET};
 /// A position that no stream reaches: nothing is asked for.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// What a side's owner says about one connection.
+/// The words of a side's owner about one connection.
 #[repr(C, align(128))]
 pub(crate) struct Block {
     pub(crate) out: Out,

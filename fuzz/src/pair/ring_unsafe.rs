@@ -67,7 +67,7 @@ impl Hostage {
         self.word(word).store(value, Ordering::Relaxed);
     }
 
-    /// What a word is.
+    /// A word as it is now.
     pub fn read(&self, word: usize) -> u64 {
         self.word(word).load(Ordering::Relaxed)
     }
@@ -203,7 +203,7 @@ fn step(world: &mut World, script: &mut Script<'_>) -> Option<()> {
             let word = script.byte()? % (BLOCKS + WORDS);
             theirs.scribble(word, script.number(theirs.read(word))?);
         }
-        // What an honest peer could do: it has written so many more bytes, or read them.
+        // As an honest peer could: it has written so many more bytes, or read them.
         3 => {
             let head = BLOCKS + 1;
             theirs.scribble(head, theirs.read(head).wrapping_add(script.short()? as u64 % 128));

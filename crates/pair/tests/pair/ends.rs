@@ -1,4 +1,4 @@
-//! What the two ends of a connection see of each other.
+//! The two ends of a connection, and how each sees the other.
 
 use baton_pair::{End, Ending, Layout, Link, LinkError, Positions, Side, SlotError, WriteError};
 use std::num::NonZeroU64;
