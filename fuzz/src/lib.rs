@@ -8,6 +8,7 @@
 pub mod client;
 pub mod coalesce;
 pub mod engine;
+pub mod pair;
 pub mod port;
 pub mod service;
 pub mod socket;

@@ -95,7 +95,8 @@ fn workspace_tests() -> Command {
 /// the other.
 fn model_checks() -> Command {
     let mut command = cargo();
-    command.args(["test", "--locked", "--package", "baton-engine", "--package", "baton-port"]);
+    command.args(["test", "--locked", "--package", "baton-engine", "--package", "baton-pair"]);
+    command.args(["--package", "baton-port"]);
     command.args(["--lib", "--test", "ring_loom", "under_loom"]);
     command.arg("--target-dir").arg(run::target().join("loom")).env("RUSTFLAGS", "--cfg loom");
     command
