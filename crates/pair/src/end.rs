@@ -127,7 +127,7 @@ impl End {
     }
 
     /// Writes as many bytes as there is room for, perhaps none; how many, and whether the peer's bell has
-    /// to be rung.
+    /// to be rung. Once the pair goes home, nothing is written.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was written.
@@ -137,8 +137,11 @@ impl End {
             return Err(WriteError::Closed);
         }
         self.look_in()?;
-        if self.peer.end == Ending::Reset {
+        if self.peer.end >= Ending::Closed {
             return Err(WriteError::Reset);
+        }
+        if self.is_stopped() {
+            return Ok((0, Bell::NONE));
         }
         // The tail's line is the reader's: it is fetched only where the last look does not suffice.
         if self.known_room() < bytes.len() {
@@ -177,6 +180,46 @@ impl End {
         self.touched = self.touched.max(offset + count).min(area);
         let first = count.min(area - offset);
         Ok(((offset as u32, first as usize), (count - first) as usize))
+    }
+
+    /// True once a broker has stopped the pair ([`Course::stop`](crate::Course::stop)): it goes home.
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
+        self.block().out.stopped.load(Relaxed) == self.peer.number()
+    }
+
+    /// What was written from a position on, when the pair goes home: the kernel gets it. Nothing was written
+    /// twice over it, since a pair that has stopped gets at most the write that was under way.
+    pub fn written_since(&self, position: u64) -> Vec<u8> {
+        let count = self.written.saturating_sub(position).min(self.area());
+        let mut bytes = vec![0; count as usize];
+        let offset = ((self.written - count).wrapping_sub(self.origin) & (self.area() - 1)) as u32;
+        let first = bytes.len().min((self.area() - u64::from(offset)) as usize);
+        self.shared.ours.copy_out(self.slot, offset, &mut bytes[..first]);
+        self.shared.ours.copy_out(self.slot, 0, &mut bytes[first..]);
+        bytes
+    }
+
+    /// Bytes of the peer from what was read last up to a position, when the pair goes home.
+    ///
+    /// # Errors
+    /// [`Fault`] of the peer.
+    pub fn unread_until(&mut self, position: u64) -> Result<Vec<u8>, Fault> {
+        let count = position.saturating_sub(self.read).min(self.shared.theirs.layout().area_bytes().into());
+        let mut bytes = vec![0; count as usize];
+        let count = self.peek(&mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    /// Bytes that this end has read since the pair began.
+    pub fn read_total(&self) -> u64 {
+        self.read
+    }
+
+    /// Bytes that this end has written since the pair began.
+    pub fn written_total(&self) -> u64 {
+        self.written
     }
 
     /// Bytes that can be written now.
@@ -267,6 +310,11 @@ impl End {
         self.end_as(Ending::Finished)
     }
 
+    /// Says that this end writes nothing more, and reads nothing more (FIN, and an RST for an answer).
+    pub fn close(&mut self) -> Bell {
+        self.end_as(Ending::Closed)
+    }
+
     /// Says that this end is gone (RST).
     pub fn reset(&mut self) -> Bell {
         self.end_as(Ending::Reset)
@@ -321,7 +369,7 @@ impl End {
         }
         self.look_in()?;
         self.look_out()?;
-        Ok(self.peer.tail >= room_at || self.peer.end == Ending::Reset)
+        Ok(self.peer.tail >= room_at || self.peer.end >= Ending::Closed)
     }
 
     /// Asks to be told of no more room.

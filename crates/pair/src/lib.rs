@@ -29,6 +29,7 @@
 
 #![warn(missing_docs)]
 
+mod course;
 mod end;
 mod layout;
 mod link;
@@ -44,6 +45,7 @@ mod shared;
 mod under_loom;
 pub mod words;
 
+pub use course::Course;
 pub use end::{End, Positions, WriteError};
 pub use layout::{Layout, LayoutError, MAX_AREA_BYTES, MAX_SLOTS, MIN_AREA_BYTES};
 pub use link::{Link, LinkError, SlotError};

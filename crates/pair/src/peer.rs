@@ -12,8 +12,10 @@ pub enum Ending {
     Open = 0,
     /// It has written its last byte (as a FIN says).
     Finished = 1,
-    /// It is gone, and reads nothing more (as an RST says). Bytes that it wrote before can be read.
-    Reset = 2,
+    /// It has, and is gone: it reads nothing more. An answer would meet an RST.
+    Closed = 2,
+    /// It is gone, and left bytes unread (as an RST says). What it wrote before can be read.
+    Reset = 3,
 }
 
 /// A peer's word that cannot be: the peer does not keep to the rules, and the connection ends.
@@ -55,7 +57,8 @@ impl Ending {
         match word {
             0 => Ok(Ending::Open),
             1 => Ok(Ending::Finished),
-            2 => Ok(Ending::Reset),
+            2 => Ok(Ending::Closed),
+            3 => Ok(Ending::Reset),
             other => Err(Fault::NoSuchEnd(other)),
         }
     }
@@ -76,6 +79,12 @@ impl Peer {
     /// A peer that may have yet to begin; this side has read `read` bytes of it.
     pub(crate) fn new(number: NonZeroU64, read: u64) -> Peer {
         Peer { number, begun: false, head: read, tail: 0, end: Ending::Open }
+    }
+
+    /// The pair's number.
+    #[inline]
+    pub(crate) fn number(&self) -> u64 {
+        self.number.get()
     }
 
     /// Whether the peer's block is about this pair.

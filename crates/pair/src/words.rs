@@ -65,6 +65,8 @@ pub(crate) struct Out {
     pub(crate) room_at: AtomicU64,
     /// An [`Ending`](crate::Ending) as a number.
     pub(crate) end: AtomicU32,
+    /// The number of a pair that goes home: the owner writes nothing more. The broker writes this.
+    pub(crate) stopped: AtomicU64,
 }
 
 /// About the bytes that the owner reads.
@@ -81,7 +83,14 @@ impl Block {
     #[cfg(loom)]
     pub(crate) fn unused() -> Block {
         let word = || AtomicU64::new(0);
-        let out = Out { number: word(), head: word(), origin: word(), room_at: word(), end: AtomicU32::new(0) };
+        let out = Out {
+            number: word(),
+            head: word(),
+            origin: word(),
+            room_at: word(),
+            end: AtomicU32::new(0),
+            stopped: word(),
+        };
         Block { out, inward: Inward { tail: word(), data_at: word() } }
     }
 }

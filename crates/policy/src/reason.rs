@@ -158,7 +158,6 @@ impl Reason {
                 | Reason::FewPackets
                 | Reason::NoBuffers
                 | Reason::RulesChanged
-                | Reason::PeerNotServed
         )
     }
 }

@@ -8,7 +8,7 @@
 use crate::config::config;
 use crate::os::socket::{self, Name};
 use crate::sharing::Sharing;
-use crate::turned_away;
+use crate::turned_away::{ALONE, FULL};
 use baton_ipc::message::Told;
 use baton_policy::conditions::{Direction, Facts};
 use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Wait};
@@ -54,6 +54,18 @@ impl Origin {
     fn new(local: &Name, remote: &Name, direction: Direction) -> Option<Origin> {
         let end = |name: &Name| Some((name.ip(), name.port()?));
         Some(Origin { local: end(local)?, remote: end(remote)?, direction, established: Instant::now() })
+    }
+
+    /// True if the other end is on this machine, as far as the addresses show.
+    pub fn is_between(&self) -> bool {
+        let loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+        self.local.0.is_some_and(|ip| self.remote.0 == Some(ip) || loopback(ip))
+    }
+
+    /// The service's end of it: of all connections with the same one, either each or none can be joined with
+    /// its other end.
+    pub fn service(&self) -> (Option<IpAddr>, u16) {
+        if self.direction == Direction::Accepted { self.local } else { self.remote }
     }
 
     /// For the service's policy.
@@ -113,9 +125,6 @@ impl Candidate {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
         let origin = Origin::new(&local, &peer, direction).ok_or(None)?;
-        if local.is_loopback() {
-            return Err(Some(Reason::Loopback));
-        }
         let identity = socket::identity(fd).ok_or(None)?;
         if connecting {
             return Ok(Candidate::new(identity, origin, Stage::Connecting));
@@ -179,6 +188,11 @@ impl Candidate {
         // The service knows what this library does not.
         let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
         let decision = decision.unwrap_or(Decision::Move);
+        // The rules weigh an engine against the kernel. What joins two ends here costs less than both.
+        let decision = match decision {
+            Decision::NotYet(_) if self.origin.is_between() => Decision::Move,
+            decision => decision,
+        };
         self.reason = decision.reason();
         match decision {
             Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
@@ -202,7 +216,10 @@ impl Candidate {
             self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
-        if turned_away::lately(self.origin.local.0) && self.stage == Stage::Connected {
+        if self.origin.is_between() && ALONE.lately(self.origin.service()) && self.stage == Stage::Connected {
+            return Ready::Never(Reason::Loopback);
+        }
+        if FULL.lately(self.origin.local.0) && self.stage == Stage::Connected {
             self.ask_at = sends + RETRY_SENDS;
             return Ready::NotYet;
         }
@@ -230,7 +247,7 @@ impl Candidate {
     /// reason may pass, so that it is tried again later.
     pub fn retries_after(&mut self, why: Reason, sends: u64) -> bool {
         if matches!(why, Reason::WaitsForRoom | Reason::WaitsForLoad) {
-            turned_away::note(self.origin.local.0);
+            FULL.note(self.origin.local.0);
         }
         // An engine that sent it home takes it back after seconds, not after a few requests.
         self.refused = if why == Reason::Load { self.refused + 1 } else { 0 };

@@ -23,6 +23,7 @@ use crate::service;
 use crate::sharing::Sharing;
 use crate::state::{Body, Moved, State};
 use crate::table::{self, Reading, Slot, SlotRef};
+use crate::turned_away::ALONE;
 use baton_client::{NotAdopted, Stream};
 use baton_consumer::held::interrupted;
 use baton_policy::conditions::Direction;
@@ -114,6 +115,11 @@ fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     let held = Held { slot_ref, body };
     if held.stream().is_some_and(Stream::is_given_back) {
         let why = held.stream().and_then(Stream::why_given_back).unwrap_or(Reason::UrgentData);
+        if why == Reason::PeerNotServed
+            && let Some(moved) = held.moved()
+        {
+            ALONE.note(moved.origin.service());
+        }
         drop(held);
         if why.may_pass() {
             wait_at_home(&slot_ref, why, None)
@@ -245,6 +251,9 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
             body.state = State::Moved(moved);
         }
         Err(why) => {
+            if candidate.origin().is_between() {
+                ALONE.note(candidate.origin().service());
+            }
             if candidate.retries_after(why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
                 return membership::put_back(slot_ref.slot);
             }
@@ -284,7 +293,9 @@ fn adopt(fd: RawFd, candidate: &Candidate, sends: u64) -> Result<Moved, Reason> 
         }
         reason
     })?;
-    if service::is_direct() && nowhere {
+    if origin.is_between() {
+        service::has_pairs();
+    } else if service::is_direct() && nowhere {
         account::count("elsewhere");
     }
     stream.set_nonblocking(true);

@@ -6,6 +6,7 @@ use baton_client::{Attending, Service};
 use baton_consumer::held::Counted;
 use baton_ipc::placement::Placement;
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -59,9 +60,18 @@ pub fn glance() {
     }
 }
 
-/// True if engines run in this process.
+/// This process may have connections whose other ends are on this machine.
+static PAIRS: AtomicBool = AtomicBool::new(false);
+
+/// Notes that it may.
+pub fn has_pairs() {
+    PAIRS.store(true, Ordering::Relaxed);
+}
+
+/// True if calls of this process drive what carries its connections: an engine inside it, or memory that it
+/// shares with another program.
 pub fn is_direct() -> bool {
-    config().placement == Placement::Direct
+    config().placement == Placement::Direct || PAIRS.load(Ordering::Relaxed)
 }
 
 /// A wait that includes the devices of this process's own engines.

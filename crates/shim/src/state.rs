@@ -55,7 +55,7 @@ impl Moved {
     /// Counts the bytes that a call moved. Returns false if the policy wants the connection home for
     /// bulk transfer.
     pub fn keeps(&self, count: usize) -> bool {
-        if count < BULK_CALL {
+        if count < BULK_CALL || self.origin.is_between() {
             return true;
         }
         let before = self.bulk.fetch_add(count as u64, Ordering::Relaxed);

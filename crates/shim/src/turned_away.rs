@@ -1,40 +1,55 @@
-//! Engines that let no more connections in: this process does not ask them again at once.
+//! Answers that count for more connections than the one that asked: this process does not ask again at once.
 //!
 //! A question costs a connection two changes of the program's epoll sets and a round trip to the service.
 //! Thousands of connections in the kernel that asked each for itself would cost the program more than the
-//! engine saves it. So an answer counts for all connections of the same address, for a while.
+//! engine saves it.
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::net::IpAddr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The time for which an answer counts: an engine changes its limit no sooner
-/// (`baton_policy::watermarks::WINDOW_NS`).
-const LASTS: Duration = Duration::from_nanos(baton_policy::watermarks::WINDOW_NS);
-
-/// Two addresses in one slot wait for each other.
+/// Two keys in one slot wait for each other.
 const SLOTS: usize = 64;
-
-/// For each slot the time of the last such answer, in nanoseconds since [`BEGUN`]; 0 for none.
-static ANSWERS: [AtomicU64; SLOTS] = [const { AtomicU64::new(0) }; SLOTS];
 
 static BEGUN: LazyLock<(Instant, RandomState)> = LazyLock::new(|| (Instant::now(), RandomState::new()));
 
-/// An engine let no connection of this address in.
-pub fn note(local: Option<IpAddr>) {
-    slot(local).store(now_ns(), Ordering::Relaxed);
+/// An engine let no connection of this address in. An engine changes its limit no sooner than this lasts
+/// (`baton_policy::watermarks::WINDOW_NS`).
+pub static FULL: Answers<Option<IpAddr>> = Answers::new(Duration::from_nanos(baton_policy::watermarks::WINDOW_NS));
+
+/// No program that the service knows has the other end of this service's connections.
+pub static ALONE: Answers<(Option<IpAddr>, u16)> = Answers::new(Duration::from_secs(10));
+
+/// The last answers of one kind, by a key.
+pub struct Answers<K> {
+    /// For each slot the time of the last such answer, in nanoseconds since [`BEGUN`]; 0 for none.
+    times: [AtomicU64; SLOTS],
+    /// The time for which an answer counts.
+    lasts: Duration,
+    key: std::marker::PhantomData<fn(K)>,
 }
 
-/// Returns true if an engine let no connection of this address in a moment ago.
-pub fn lately(local: Option<IpAddr>) -> bool {
-    let answer = slot(local).load(Ordering::Relaxed);
-    answer != 0 && u128::from(now_ns() - answer) < LASTS.as_nanos()
-}
+impl<K: Hash> Answers<K> {
+    const fn new(lasts: Duration) -> Answers<K> {
+        Answers { times: [const { AtomicU64::new(0) }; SLOTS], lasts, key: std::marker::PhantomData }
+    }
 
-fn slot(local: Option<IpAddr>) -> &'static AtomicU64 {
-    &ANSWERS[BEGUN.1.hash_one(local) as usize % SLOTS]
+    /// There was such an answer for this key.
+    pub fn note(&self, key: K) {
+        self.slot(&key).store(now_ns(), Ordering::Relaxed);
+    }
+
+    /// Returns true if there was such an answer for this key a moment ago.
+    pub fn lately(&self, key: K) -> bool {
+        let answer = self.slot(&key).load(Ordering::Relaxed);
+        answer != 0 && u128::from(now_ns() - answer) < self.lasts.as_nanos()
+    }
+
+    fn slot(&self, key: &K) -> &AtomicU64 {
+        &self.times[BEGUN.1.hash_one(key) as usize % SLOTS]
+    }
 }
 
 fn now_ns() -> u64 {
@@ -47,14 +62,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_counts_for_its_address_and_for_a_while() {
+    fn an_answer_counts_for_its_key_and_for_a_while() {
         let (one, begun) = (Some(IpAddr::from([10, 0, 0, 1])), Instant::now());
-        let other =
-            (2..=255).map(|host| Some(IpAddr::from([10, 0, 0, host]))).find(|it| !std::ptr::eq(slot(*it), slot(one)));
-        note(one);
-        let asked = (lately(one), lately(other.unwrap()));
-        assert!(asked == (true, false) || begun.elapsed() >= LASTS, "{asked:?}");
-        std::thread::sleep(LASTS);
-        assert!(!lately(one));
+        let others = (2..=255).map(|host| Some(IpAddr::from([10, 0, 0, host])));
+        let other = others.into_iter().find(|it| !std::ptr::eq(FULL.slot(it), FULL.slot(&one)));
+        FULL.note(one);
+        let asked = (FULL.lately(one), FULL.lately(other.unwrap()));
+        assert!(asked == (true, false) || begun.elapsed() >= FULL.lasts, "{asked:?}");
+        std::thread::sleep(FULL.lasts);
+        assert!(!FULL.lately(one));
     }
 }

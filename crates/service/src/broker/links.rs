@@ -124,13 +124,16 @@ fn new_bell() -> io::Result<Arc<OwnedFd>> {
 
 impl Broker {
     /// Gives both ends of a connection of these programs a slot. The programs are told of a new link.
-    pub(super) fn place_for(&mut self, clients: [u32; 2], number: u64) -> io::Result<[PairPlace; 2]> {
+    pub(super) fn place_for(&mut self, clients: [u32; 2]) -> io::Result<[PairPlace; 2]> {
         let free = |link: &PairLink| if link.clients == clients { link.free_slot() } else { None };
         let found = self.links.all.iter().find_map(|(link, it)| Some((*link, free(it)?)));
         let (link, slot) = match found {
             Some(found) => found,
             None => (self.make_link(clients)?, 0),
         };
+        // A slot never has the same number again, not even after this broker.
+        self.next_connection += 1;
+        let number = self.next_connection;
         let places = [true, false].map(|first| PairPlace { link, first, slot, number });
         if let Some(it) = self.links.all.get_mut(&link) {
             it.taken.extend([(slot, true), (slot, false)]);

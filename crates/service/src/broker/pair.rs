@@ -174,7 +174,7 @@ impl Broker {
             }
             Err(error) => return stay(self, why_not(&error)),
         };
-        let places = match self.place_for(clients, ends[0]) {
+        let places = match self.place_for(clients) {
             Ok(places) => places,
             Err(error) => {
                 let why = StayReason::new(Reason::NoMemory, error.to_string());
@@ -364,13 +364,7 @@ impl Broker {
 }
 
 fn mirrored(tuple: &Tuple) -> Tuple {
-    Tuple {
-        local: tuple.remote,
-        local_port: tuple.remote_port,
-        remote: tuple.local,
-        remote_port: tuple.local_port,
-        ..*tuple
-    }
+    Tuple { local: tuple.remote, local_port: tuple.remote_port, remote: tuple.local, remote_port: tuple.local_port }
 }
 
 fn seeded(mut captured: Box<Captured>, kernel: &InKernel) -> Box<Captured> {

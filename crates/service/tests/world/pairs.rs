@@ -11,10 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 /// Both ends of a connection over an address of this machine.
-fn ends(address: &str) -> [TcpStream; 2] {
-    let listener = TcpListener::bind(address).unwrap();
-    let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    [ours, listener.accept().unwrap().0]
+fn ends(world: &World<'_>, address: &str) -> [TcpStream; 2] {
+    world.wire.ours.enter(|| {
+        let listener = TcpListener::bind(address).unwrap();
+        let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        [ours, listener.accept().unwrap().0]
+    })
 }
 
 /// Hands both ends over, each to the service of its program, and waits until they are a pair.
@@ -35,7 +37,7 @@ fn talk(streams: &mut [Stream; 2]) {
 }
 
 fn home(service: &Service, streams: &[Stream; 2]) {
-    let moved = service.home(Selector::All).unwrap();
+    let moved = service.bring_home(Selector::All).unwrap();
     assert_eq!(moved.failed, 0);
     wait_for("both are home", || streams.iter().all(|stream| stream.place() == Place::Kernel));
 }
@@ -47,7 +49,7 @@ fn both_ends_are_joined_and_come_home_and_lose_nothing() {
     World::enter(|world| {
         let (one, other) = (world.service(), world.service());
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            let ends = ends(address);
+            let ends = ends(world, address);
             (&ends[0]).write_all(b"before").unwrap();
             let mut streams = join([&one, &other], ends);
             let mut got = [0; 6];
@@ -81,7 +83,7 @@ fn a_stream_crosses_many_moves_whole() {
     const BYTES: usize = 64 << 20;
     World::enter(|world| {
         let (one, other) = (world.service(), world.service());
-        let [mut writer, mut reader] = join([&one, &other], ends("127.0.0.1:0"));
+        let [mut writer, mut reader] = join([&one, &other], ends(world, "127.0.0.1:0"));
         let piece: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
         thread::scope(|scope| {
             scope.spawn(|| {
@@ -108,7 +110,7 @@ fn a_stream_crosses_many_moves_whole() {
             });
             let mut moves = 0;
             while !read.is_finished() {
-                one.home(Selector::All).unwrap();
+                one.bring_home(Selector::All).unwrap();
                 one.handoff(Selector::All).unwrap();
                 moves += 1;
             }
@@ -125,7 +127,7 @@ fn an_end_that_closes_is_seen_as_the_kernel_shows_it() {
     World::enter(|world| {
         let (one, other) = (world.service(), world.service());
         // Half-closed: the other direction goes on.
-        let [mut first, mut second] = join([&one, &other], ends("127.0.0.1:0"));
+        let [mut first, mut second] = join([&one, &other], ends(world, "127.0.0.1:0"));
         first.write_all(b"last").unwrap();
         first.shutdown().unwrap();
         let mut got = Vec::new();
@@ -138,14 +140,14 @@ fn an_end_that_closes_is_seen_as_the_kernel_shows_it() {
         assert_eq!(got, b"rest");
         drop(first);
         // Closed with unread bytes: a reset.
-        let [mut first, second] = join([&one, &other], ends("127.0.0.1:0"));
+        let [mut first, second] = join([&one, &other], ends(world, "127.0.0.1:0"));
         first.write_all(b"unread").unwrap();
         drop(second);
         assert_eq!(first.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(first.write(&[0]).unwrap_err().kind(), ErrorKind::BrokenPipe);
         drop(first);
         // Written to a peer that has closed: the bytes are lost, and a reset follows.
-        let [mut first, second] = join([&one, &other], ends("127.0.0.1:0"));
+        let [mut first, second] = join([&one, &other], ends(world, "127.0.0.1:0"));
         drop(second);
         first.write_all(b"lost").unwrap();
         assert_eq!(first.read(&mut [0; 1]).unwrap_err().kind(), ErrorKind::ConnectionReset);
@@ -160,7 +162,7 @@ fn a_connection_whose_other_end_does_not_come_is_given_back() {
     need_program!("clang");
     World::enter(|world| {
         let service = world.service();
-        let [ours, mut theirs] = ends("127.0.0.1:0");
+        let [ours, mut theirs] = ends(world, "127.0.0.1:0");
         let mut stream = service.adopt(ours.into()).unwrap();
         stream.write_all(b"waits").unwrap();
         let mut got = [0; 5];

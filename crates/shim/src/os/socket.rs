@@ -65,15 +65,6 @@ impl Name {
             _ => None,
         }
     }
-
-    pub fn is_loopback(&self) -> bool {
-        if self.family() == libc::AF_INET {
-            return self.bytes[4] == 127;
-        }
-        let address: [u8; 16] = self.bytes[8..24].try_into().expect("sixteen bytes");
-        let address = Ipv6Addr::from(address);
-        address.is_loopback() || address.to_ipv4_mapped().is_some_and(|four: Ipv4Addr| four.is_loopback())
-    }
 }
 
 /// The local address, or the peer's if `peer` is set, of an IP socket.
