@@ -16,6 +16,8 @@ pub(super) struct Attendance {
     pub dozing: AtomicBool,
     /// When the thread's sleep ends, in nanoseconds of `CLOCK_MONOTONIC`.
     pub until: AtomicU64,
+    /// The thread sleeps on the devices.
+    pub thread_sleeps: AtomicBool,
     /// There is a link to another program, so one of the devices is this program's bell.
     pub rings: AtomicBool,
     /// Number of the current device list; it changes with the list.
@@ -23,6 +25,12 @@ pub(super) struct Attendance {
 }
 
 impl Attendance {
+    /// True if a thread sleeps on the devices, or is about to. Whoever is about to says so before it takes the
+    /// lock to look a last time.
+    pub fn somebody_sleeps(&self) -> bool {
+        self.sleepers.load(Ordering::SeqCst) > 0 || self.thread_sleeps.load(Ordering::SeqCst)
+    }
+
     /// Notes that the list of devices has changed.
     pub fn change(&self) {
         self.changes.store(CHANGES.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Release);

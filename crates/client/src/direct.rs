@@ -171,6 +171,7 @@ impl Ticker {
             } else if shared.may_doze() {
                 timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
             } else {
+                shared.attendance.thread_sleeps.store(true, Ordering::SeqCst);
                 inner.prepare_pairs();
                 self.devices = inner.devices();
                 self.devices.iter().for_each(|device| set.add(device));
@@ -187,6 +188,7 @@ impl Ticker {
         self.leaves = matches!(ready, Ok(ready) if ready == devices);
         shared.attendance.until.store(0, Ordering::Relaxed);
         shared.attendance.dozing.store(false, Ordering::SeqCst);
+        shared.attendance.thread_sleeps.store(false, Ordering::SeqCst);
         self.orders = controls.iter().any(|control| set.is_ready(*control));
     }
 }

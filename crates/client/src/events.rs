@@ -425,7 +425,7 @@ impl Inner {
 
     /// Takes in what the engines completed.
     pub(super) fn take_completions(&mut self, shared: &Shared) {
-        self.hear_pairs();
+        self.hear_pairs(shared);
         let time = baton_tcp::time::Instant(self.clock.saturating_sub(shared.started));
         let mut next = 0;
         while let Some((&number, region)) = self.regions.range(next..).next() {

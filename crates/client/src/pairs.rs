@@ -82,7 +82,6 @@ impl Pairs {
         let mut told = Vec::new();
         for joined in self.links.values_mut() {
             let Joined { link, names, .. } = joined;
-            link.awake();
             link.news(|slot| told.extend(names.get(&slot)));
         }
         told
@@ -167,11 +166,18 @@ impl Inner {
     }
 
     /// Takes in what other programs told.
-    pub(super) fn hear_pairs(&mut self) {
+    pub(super) fn hear_pairs(&mut self, shared: &Shared) {
+        if self.pairs.links.is_empty() {
+            return;
+        }
         for id in self.pairs.news() {
             if let Some(connection) = self.connections.get_mut(&id) {
                 connection.wake();
             }
+        }
+        // Whoever takes news says that nobody sleeps, on behalf of all threads.
+        if shared.attendance.somebody_sleeps() {
+            self.prepare_pairs();
         }
     }
 

@@ -23,7 +23,7 @@ messages! {
         },
         /// The address on which programs connect. With the listening socket.
         2 Listener {},
-        /// A program, with its channel as descriptor.
+        /// A program. With its channel, and its bell if it has one.
         3 Client {
             /// The program's number.
             client: u32,

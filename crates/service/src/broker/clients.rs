@@ -52,6 +52,8 @@ pub(super) struct Client {
     pub direct: bool,
     /// The journal has an event that says that the program uses the service.
     pub told: bool,
+    /// The eventfd that the programs at the other sides of its links ring.
+    pub bell: Option<Arc<OwnedFd>>,
     /// The channel's socket, which is kept again with each change to the record.
     socket: Arc<OwnedFd>,
 }
@@ -134,8 +136,19 @@ impl Client {
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
-        let (connections, told) = (0, false);
-        Ok(Client { channel, pid, uid, version, connections, heard: None, raw: None, direct: false, told, socket })
+        Ok(Client {
+            channel,
+            pid,
+            uid,
+            version,
+            connections: 0,
+            heard: None,
+            raw: None,
+            direct: false,
+            told: false,
+            bell: None,
+            socket,
+        })
     }
 
     /// The layout of its region in an engine.
@@ -393,10 +406,16 @@ impl Broker {
 
     /// Records a program's choices, and confirms them.
     fn welcome(&mut self, client: u32) {
-        let Some(program) = self.clients.get(&client) else { return };
-        let Some(version) = program.version else { return };
-        self.checkpoints.keep(record::client(client), &program.record(client), &[&program.socket]);
+        self.keep_client(client);
+        let Some(version) = self.clients.get(&client).and_then(|program| program.version) else { return };
         self.tell_client(client, &Reply::Welcome { version }, Vec::new());
+    }
+
+    /// Records what is known of a program.
+    pub(super) fn keep_client(&mut self, client: u32) {
+        let Some(program) = self.clients.get(&client) else { return };
+        let fds: Vec<&Arc<OwnedFd>> = std::iter::once(&program.socket).chain(&program.bell).collect();
+        self.checkpoints.keep(record::client(client), &program.record(client), &fds);
     }
 
     /// True if an engine inside the program is to adopt the connection.

@@ -117,11 +117,6 @@ impl Links {
     }
 }
 
-/// A bell that a program sleeps on.
-fn new_bell() -> io::Result<Arc<OwnedFd>> {
-    Ok(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-}
-
 impl Broker {
     /// Gives both ends of a connection of these programs a slot. The programs are told of a new link.
     pub(super) fn place_for(&mut self, clients: [u32; 2]) -> io::Result<[PairPlace; 2]> {
@@ -163,13 +158,16 @@ impl Broker {
         Ok(number)
     }
 
-    /// The bell of a program: the one that it has in another link, or a new one.
-    fn bell_of(&self, client: u32) -> io::Result<Arc<OwnedFd>> {
-        let its = |link: &PairLink| {
-            let at = link.clients.iter().position(|other| *other == client)?;
-            Some(link.bells[at].clone())
-        };
-        self.links.all.values().find_map(its).map_or_else(new_bell, Ok)
+    /// The bell of a program, which it keeps for all its links.
+    fn bell_of(&mut self, client: u32) -> io::Result<Arc<OwnedFd>> {
+        let program = self.clients.get_mut(&client).ok_or(ErrorKind::NotConnected)?;
+        if let Some(bell) = &program.bell {
+            return Ok(bell.clone());
+        }
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        program.bell = Some(bell.clone());
+        self.keep_client(client);
+        Ok(bell)
     }
 
     /// A connection's end no longer needs its slot.

@@ -181,9 +181,10 @@ impl Broker {
         let mut connections = Vec::new();
         for (record, fds) in &recovered.rest {
             match (record, &fds[..]) {
-                (Record::Client { client, pid, uid, raw, direct, version }, [channel]) => {
+                (Record::Client { client, pid, uid, raw, direct, version }, [channel, bell @ ..]) => {
                     let Ok(mut program) = Client::new(channel.clone(), *pid, *uid, *version) else { continue };
                     (program.raw, program.direct, program.told) = (*raw, *direct, true);
+                    program.bell = bell.first().cloned();
                     self.take_up_client(*client, program, recovered.short >= SHORT_LIVED);
                 }
                 (Record::Region { region, client, interface }, [file]) => {

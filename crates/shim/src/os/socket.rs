@@ -8,7 +8,7 @@ use libc::{c_int, c_void, sockaddr_storage, socklen_t};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 use rustix::io::{FdFlags, fcntl_getfd};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
