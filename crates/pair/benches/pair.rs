@@ -1,10 +1,12 @@
 //! A pair between two threads, beside a Unix socket and TCP over loopback: a byte to and fro, and 64 KiB
-//! writes one way.
+//! writes one way; with a CPU for each thread, and with one for both. A round is short, so that on a
+//! machine with other work most rounds run undisturbed.
 //!
 //! `cargo bench -p baton-pair`.
 
 use baton_pair::{Bell, End, Layout, Link, Side};
 use baton_testkit::rounds::{Effort, Rounds};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::hint::{black_box, spin_loop};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,13 +18,39 @@ use std::time::{Duration, Instant};
 
 const AREA: u32 = 256 << 10;
 const PIECE: usize = 64 << 10;
-/// Looks in vain before a thread that looks sleeps: some 20 to 50 us.
-const LOOKS: u32 = 2000;
+/// How long a thread looks before it sleeps: longer than its peer takes to wake up, or both sleep in turn.
+const LOOK: Duration = Duration::from_micros(300);
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 64;
+/// A writer that sleeps is woken once so much is free, as the kernel does, so that it writes more at a time.
+const ROOM: usize = AREA as usize / 2;
 
 fn main() {
     let effort = Effort::asked();
-    to_and_fro(effort);
-    bulk(effort);
+    let cpus = available();
+    // On one CPU a thread that looks only keeps its peer from running.
+    to_and_fro(effort, "one CPU", [cpus[0]; 2], &[Wait::Sleep]);
+    bulk(effort, "one CPU", [cpus[0]; 2], &[Wait::Sleep]);
+    match cpus[..] {
+        [] | [_] => println!("SKIPPED two CPUs: this process has one"),
+        [first, second, ..] => {
+            to_and_fro(effort, "two CPUs", [first, second], &[Wait::Look, Wait::Sleep]);
+            bulk(effort, "two CPUs", [first, second], &[Wait::Look, Wait::Sleep]);
+        }
+    }
+}
+
+/// CPUs that this process may run on.
+fn available() -> Vec<usize> {
+    let set = sched_getaffinity(None).expect("a thread's own CPUs");
+    (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect()
+}
+
+/// Keeps this thread on a CPU.
+fn stay_on(cpu: usize) {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).expect("a CPU that this process may run on");
 }
 
 /// How a thread waits for its peer.
@@ -51,7 +79,11 @@ impl Program {
             let end = link.begin(0, NonZeroU64::MIN).expect("a free slot");
             Program { link, end, wait, peer: None }
         };
-        (program(x.clone(), y.clone()), program(y, x))
+        let (mut x, mut y) = (program(x.clone(), y.clone()), program(y, x));
+        // Touched once, so that no page is missing while the clock runs.
+        touch(&mut x.end, &mut y.end);
+        touch(&mut y.end, &mut x.end);
+        (x, y)
     }
 
     fn ring(&self, bell: Bell) {
@@ -62,11 +94,14 @@ impl Program {
 
     /// Waits until there is something: `look` says so, and `ask` as well, which also asks to be told.
     fn wait(&mut self, ask: impl Fn(&mut End) -> bool, look: impl Fn(&mut End) -> bool) {
-        for _ in 0..if self.wait == Wait::Look { LOOKS } else { 0 } {
-            if look(&mut self.end) {
-                return;
+        let start = Instant::now();
+        while self.wait == Wait::Look && start.elapsed() < LOOK {
+            for _ in 0..LOOKS {
+                if look(&mut self.end) {
+                    return;
+                }
+                spin_loop();
             }
-            spin_loop();
         }
         while !ask(&mut self.end) {
             if self.link.prepare_sleep() {
@@ -84,7 +119,7 @@ impl Program {
             self.ring(bell);
             bytes = &bytes[count..];
             if count == 0 {
-                self.wait(|end| end.ask_for_room(1).expect("as above"), |end| end.room().expect("as above") > 0);
+                self.wait(|end| end.ask_for_room(ROOM).expect("as above"), |end| end.room().expect("as above") > 0);
             }
         }
     }
@@ -101,17 +136,31 @@ impl Program {
     }
 }
 
-/// Runs `there` on another thread and times `here` on this one, after both know each other.
-fn timed(wait: Wait, here: impl FnOnce(&mut Program), there: impl FnOnce(&mut Program) + Send) -> Duration {
-    let (mut x, mut y) = Program::two(wait);
-    y.peer = Some(thread::current());
+/// Writes and reads a whole area.
+fn touch(from: &mut End, to: &mut End) {
+    let mut bytes = vec![0; AREA as usize];
+    assert_eq!(from.write(&bytes).expect("an honest peer").0, bytes.len());
+    assert_eq!(to.read(&mut bytes).expect("an honest peer").0, bytes.len());
+}
+
+/// Runs `there` on another thread and times `here` on this one, each on its CPU, after `meet` has told
+/// this one's end of the other thread.
+fn timed<S: Send>(
+    cpus: [usize; 2],
+    (mut x, mut y): (S, S),
+    meet: impl FnOnce(&mut S, &Thread),
+    here: impl FnOnce(&mut S),
+    there: impl FnOnce(&mut S) + Send,
+) -> Duration {
+    stay_on(cpus[0]);
     thread::scope(|scope| {
         let (ready, started) = channel();
         let other = scope.spawn(move || {
+            stay_on(cpus[1]);
             ready.send(()).expect("it waits for this");
             there(&mut y);
         });
-        x.peer = Some(other.thread().clone());
+        meet(&mut x, other.thread());
         started.recv().expect("the other thread runs");
         let start = Instant::now();
         here(&mut x);
@@ -121,25 +170,26 @@ fn timed(wait: Wait, here: impl FnOnce(&mut Program), there: impl FnOnce(&mut Pr
     })
 }
 
+/// The same over a pair.
+fn timed_pair(
+    cpus: [usize; 2],
+    wait: Wait,
+    here: impl FnOnce(&mut Program),
+    there: impl FnOnce(&mut Program) + Send,
+) -> Duration {
+    let (x, mut y) = Program::two(wait);
+    y.peer = Some(thread::current());
+    timed(cpus, (x, y), |x, other| x.peer = Some(other.clone()), here, there)
+}
+
 /// The same over two connected sockets.
 fn timed_sockets<S: Send>(
-    (mut x, mut y): (S, S),
+    cpus: [usize; 2],
+    sockets: (S, S),
     here: impl FnOnce(&mut S),
     there: impl FnOnce(&mut S) + Send,
 ) -> Duration {
-    thread::scope(|scope| {
-        let (ready, started) = channel();
-        let other = scope.spawn(move || {
-            ready.send(()).expect("it waits for this");
-            there(&mut y);
-        });
-        started.recv().expect("the other thread runs");
-        let start = Instant::now();
-        here(&mut x);
-        let took = start.elapsed();
-        other.join().expect("it ends");
-        took
-    })
+    timed(cpus, sockets, |_, _| (), here, there)
 }
 
 fn loopback() -> (TcpStream, TcpStream) {
@@ -152,7 +202,7 @@ fn loopback() -> (TcpStream, TcpStream) {
     (x, y)
 }
 
-fn sockets_to_and_fro<S: Read + Write + Send>(sockets: (S, S), times: usize) -> Duration {
+fn sockets_to_and_fro<S: Read + Write + Send>(cpus: [usize; 2], sockets: (S, S), times: usize) -> Duration {
     let answer = |stream: &mut S| {
         let mut byte = [0];
         for _ in 0..times {
@@ -167,10 +217,10 @@ fn sockets_to_and_fro<S: Read + Write + Send>(sockets: (S, S), times: usize) -> 
             stream.read_exact(&mut byte).expect("a byte");
         }
     };
-    timed_sockets(sockets, ask, answer)
+    timed_sockets(cpus, sockets, ask, answer)
 }
 
-fn pair_to_and_fro(wait: Wait, times: usize) -> Duration {
+fn pair_to_and_fro(cpus: [usize; 2], wait: Wait, times: usize) -> Duration {
     let answer = |program: &mut Program| {
         let mut byte = [0];
         for _ in 0..times {
@@ -185,21 +235,35 @@ fn pair_to_and_fro(wait: Wait, times: usize) -> Duration {
             program.read_some(&mut byte);
         }
     };
-    timed(wait, ask, answer)
+    timed_pair(cpus, wait, ask, answer)
 }
 
-fn to_and_fro(effort: Effort) {
-    let times = effort.pick(20_000, 100);
-    let mut set = Rounds::new("a byte to and fro between two threads", times);
-    set.add_timed("TCP over loopback", || sockets_to_and_fro(loopback(), times));
-    set.add_timed("Unix socket", || sockets_to_and_fro(UnixStream::pair().expect("two sockets"), times));
-    set.add_timed("pair, both look, then sleep", || pair_to_and_fro(Wait::Look, times));
-    set.add_timed("pair, both sleep at once", || pair_to_and_fro(Wait::Sleep, times));
-    set.run(effort.rounds(15));
+impl Wait {
+    fn name(self) -> &'static str {
+        match self {
+            Wait::Look => "pair, both look, then sleep",
+            Wait::Sleep => "pair, both sleep at once",
+        }
+    }
+}
+
+fn unix() -> (UnixStream, UnixStream) {
+    UnixStream::pair().expect("two sockets")
+}
+
+fn to_and_fro(effort: Effort, place: &str, cpus: [usize; 2], waits: &[Wait]) {
+    let times = effort.pick(2000, 100);
+    let mut set = Rounds::new(&format!("a byte to and fro between two threads, {place}"), times);
+    set.add_timed("TCP over loopback", || sockets_to_and_fro(cpus, loopback(), times));
+    set.add_timed("Unix socket", || sockets_to_and_fro(cpus, unix(), times));
+    for &wait in waits {
+        set.add_timed(wait.name(), move || pair_to_and_fro(cpus, wait, times));
+    }
+    set.run(effort.rounds(51));
     set.report();
 }
 
-fn sockets_bulk<S: Read + Write + Send>(sockets: (S, S), pieces: usize) -> Duration {
+fn sockets_bulk<S: Read + Write + Send>(cpus: [usize; 2], sockets: (S, S), pieces: usize) -> Duration {
     let take = |stream: &mut S| {
         let (mut bytes, mut left) = (vec![0; PIECE], pieces * PIECE);
         while left > 0 {
@@ -214,10 +278,10 @@ fn sockets_bulk<S: Read + Write + Send>(sockets: (S, S), pieces: usize) -> Durat
         }
         stream.read_exact(&mut [0]).expect("the end");
     };
-    timed_sockets(sockets, give, take)
+    timed_sockets(cpus, sockets, give, take)
 }
 
-fn pair_bulk(wait: Wait, pieces: usize) -> Duration {
+fn pair_bulk(cpus: [usize; 2], wait: Wait, pieces: usize) -> Duration {
     let take = |program: &mut Program| {
         let (mut bytes, mut left) = (vec![0; PIECE], pieces * PIECE);
         while left > 0 {
@@ -232,18 +296,20 @@ fn pair_bulk(wait: Wait, pieces: usize) -> Duration {
         }
         program.read_some(&mut [0]);
     };
-    timed(wait, give, take)
+    timed_pair(cpus, wait, give, take)
 }
 
-fn bulk(effort: Effort) {
-    let pieces = effort.pick(10_000, 20);
-    let mut set = Rounds::new("64 KiB written, one way between two threads", pieces);
-    let names = ["TCP over loopback", "Unix socket", "pair, both look, then sleep", "pair, both sleep at once"];
-    set.add_timed(names[0], || sockets_bulk(loopback(), pieces));
-    set.add_timed(names[1], || sockets_bulk(UnixStream::pair().expect("two sockets"), pieces));
-    set.add_timed(names[2], || pair_bulk(Wait::Look, pieces));
-    set.add_timed(names[3], || pair_bulk(Wait::Sleep, pieces));
-    set.run(effort.rounds(9));
+fn bulk(effort: Effort, place: &str, cpus: [usize; 2], waits: &[Wait]) {
+    let pieces = effort.pick(100, 20);
+    let mut set = Rounds::new(&format!("64 KiB written, one way between two threads, {place}"), pieces);
+    let mut names = vec!["TCP over loopback", "Unix socket"];
+    set.add_timed(names[0], || sockets_bulk(cpus, loopback(), pieces));
+    set.add_timed(names[1], || sockets_bulk(cpus, unix(), pieces));
+    for &wait in waits {
+        names.push(wait.name());
+        set.add_timed(wait.name(), move || pair_bulk(cpus, wait, pieces));
+    }
+    set.run(effort.rounds(101));
     set.report();
     for (name, ns) in names.iter().zip(set.medians()) {
         println!("  {name:<34} {:>9.1} Gb/s", PIECE as f64 * 8.0 / ns);

@@ -391,23 +391,24 @@ impl End {
     }
 
     /// Bytes of our side's memory that hold nothing, for the caller to give back to the system: those of
-    /// the area beyond its first page, if they were touched and the peer has read all. The next write begins
-    /// at the first page again. Give them back before it.
+    /// the area beyond its first `keep`, if they were touched and the peer has read all. They end at pages.
+    /// The next write begins at the area's first byte again. Give them back before it.
     ///
     /// # Errors
     /// [`Fault`] of the peer.
-    pub fn unused_memory(&mut self) -> Result<Option<Range<usize>>, Fault> {
+    pub fn unused_memory(&mut self, keep: usize) -> Result<Option<Range<usize>>, Fault> {
         self.check()?;
         self.look_out()?;
-        if self.peer.tail != self.written || self.touched <= PAGE {
+        let keep = (keep as u64).min(self.area()).next_multiple_of(PAGE);
+        if self.peer.tail != self.written || self.touched <= keep {
             return Ok(None);
         }
         self.origin = self.written;
         self.block().out.origin.store(self.origin, Relaxed);
-        let area = self.shared.ours.area_range(self.slot, self.area() as u32);
-        let touched = (self.touched.next_multiple_of(PAGE)) as usize;
-        self.touched = PAGE;
-        Ok(Some(area.start + PAGE as usize..area.start + touched))
+        let start = self.shared.ours.area_of(self.slot).start;
+        let touched = self.touched.next_multiple_of(PAGE);
+        self.touched = keep;
+        Ok(Some(start + keep as usize..start + touched as usize))
     }
 
     fn area(&self) -> u64 {

@@ -53,13 +53,14 @@ impl Side {
         &self.blocks[slot as usize]
     }
 
-    pub(crate) fn area_range(&self, slot: u32, len: u32) -> Range<usize> {
-        let start = (slot * self.layout.area_bytes()) as usize;
-        start..start + len as usize
+    /// Where a slot's area lies among the areas.
+    pub fn area_of(&self, slot: u32) -> Range<usize> {
+        let bytes = self.layout.area_bytes() as usize;
+        slot as usize * bytes..(slot as usize + 1) * bytes
     }
 
     fn area(&self, slot: u32, offset: u32, len: usize) -> &[(AtomicU8, loom::cell::UnsafeCell<()>)] {
-        &self.areas[self.area_range(slot, self.layout.area_bytes())][offset as usize..offset as usize + len]
+        &self.areas[self.area_of(slot)][offset as usize..offset as usize + len]
     }
 
     pub(crate) fn copy_in(&self, slot: u32, offset: u32, bytes: &[u8]) {

@@ -171,20 +171,24 @@ impl Side {
         unsafe { self.words(self.geometry.blocks + slot as usize * size_of::<Block>()) }
     }
 
-    /// Where the first bytes of a slot's area lie in the side's memory, `len` of them.
-    pub(crate) fn area_range(&self, slot: u32, len: u32) -> Range<usize> {
+    /// Where a slot's area lies in the side's memory. Its owner may give the memory back to the system
+    /// between two pairs, and within one where [`End::unused_memory`](crate::End::unused_memory) says so.
+    ///
+    /// # Panics
+    /// If the side has no such slot.
+    pub fn area_of(&self, slot: u32) -> Range<usize> {
         let layout = self.geometry.layout;
-        assert!(slot < layout.slots() && len <= layout.area_bytes());
+        assert!(slot < layout.slots(), "there is no slot {slot}");
         let start = self.geometry.areas + slot as usize * layout.area_bytes() as usize;
-        start..start + len as usize
+        start..start + layout.area_bytes() as usize
     }
 
     /// Address of `len` bytes from `offset` on of a slot's area.
     #[inline]
     fn area(&self, slot: u32, offset: u32, len: usize) -> *mut u8 {
         let layout = self.geometry.layout;
-        assert!(slot < layout.slots() && offset as usize + len <= layout.area_bytes() as usize);
-        let start = self.geometry.areas + slot as usize * layout.area_bytes() as usize + offset as usize;
+        assert!(offset as usize + len <= layout.area_bytes() as usize);
+        let start = self.area_of(slot).start + offset as usize;
         // SAFETY: asserted to lie within the area, which lies within the side.
         unsafe { self.base.as_ptr().add(start) }
     }
@@ -269,7 +273,7 @@ mod tests {
             let mut bytes = [0; 4096];
             side.copy_out(slot, 0, &mut bytes);
             assert_eq!(bytes, [slot as u8 + 1; 4096]);
-            let range = side.area_range(slot, 4096);
+            let range = side.area_of(slot);
             assert!(range.start.is_multiple_of(4096) && range.end <= layout().bytes());
         }
         assert_eq!(side.block(2).out.head.load(core::sync::atomic::Ordering::Relaxed), 0);

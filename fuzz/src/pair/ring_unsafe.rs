@@ -287,7 +287,7 @@ fn attack(end: &mut End, step: usize, script: &mut Script<'_>) -> Option<()> {
         7 => end.limit_outgoing(some * 16),
         _ => {
             let _ = if some > 200 { end.reset() } else { end.finish() };
-            let _ = end.unused_memory();
+            let _ = end.unused_memory(some);
         }
     }
     Some(())

@@ -210,15 +210,18 @@ fn a_connection_whose_messages_are_answered_keeps_to_one_page() {
     for _ in 0..1000 {
         assert_eq!((write(&mut x, &[7; 100]), read(&mut y, 100)), (100, vec![7; 100]));
     }
-    assert_eq!(x.unused_memory(), Ok(None), "100,000 bytes touched the first page alone");
+    assert_eq!(x.unused_memory(4096), Ok(None), "100,000 bytes touched the first page alone");
     write(&mut x, &[8; 5000]);
-    assert_eq!(x.unused_memory(), Ok(None), "they are not read yet");
+    assert_eq!(x.unused_memory(4096), Ok(None), "they are not read yet");
     assert_eq!(read(&mut y, 5000), [8; 5000]);
-    let unused = x.unused_memory().unwrap().unwrap();
+    let unused = x.unused_memory(4096).unwrap().unwrap();
     assert_eq!((unused.start % 4096, unused.len()), (0, 4096));
-    assert_eq!(x.unused_memory(), Ok(None), "it was given back");
+    assert_eq!(x.unused_memory(4096), Ok(None), "it was given back");
     assert_eq!((write(&mut x, &[9; 4096]), read(&mut y, 5000)), (4096, vec![9; 4096]));
-    assert_eq!(x.unused_memory(), Ok(None));
+    assert_eq!(x.unused_memory(1), Ok(None));
+    assert_eq!(x.unused_memory(0), Ok(Some(unused.start - 4096..unused.start)), "an idle connection keeps none");
+    assert_eq!((x.unused_memory(0), x.unused_memory(usize::MAX)), (Ok(None), Ok(None)));
+    assert_eq!((write(&mut x, &[1; 10]), read(&mut y, 5000)), (10, vec![1; 10]));
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn run(script: Vec<(bool, Step)>) {
                 out.room_of = Some(least);
             }
             Step::News => news(link, [incoming, out]),
-            Step::GiveBack => assert!(end.unused_memory().unwrap().is_none() || out.under_way.is_empty()),
+            Step::GiveBack => assert!(end.unused_memory(4096).unwrap().is_none() || out.under_way.is_empty()),
             Step::Finish => {
                 let _ = end.finish();
                 out.ended = true;
