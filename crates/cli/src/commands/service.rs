@@ -44,6 +44,9 @@ pub struct Args {
     /// Interface whose connections may move; repeat it for several
     #[arg(long, value_name = "NAME")]
     interface: Vec<String>,
+    /// Serve only connections whose both ends are in programs on this machine
+    #[arg(long, conflicts_with = "interface")]
+    no_interface: bool,
     /// How frames reach the engine: AF_XDP (xdp), a TAP device (tc), or the better one for the
     /// interface (auto) [default: auto]
     #[arg(long, value_name = "KIND")]
@@ -112,7 +115,8 @@ pub fn broker(args: &Args) -> anyhow::Result<()> {
     let mut signals = Waiter::install().context("signals")?;
     let names: Vec<&str> = config.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     let socket = config.socket.clone();
-    let serving = format!("serving {} at {}", names.join(", "), config.socket.display());
+    let names = if names.is_empty() { "both ends here".to_owned() } else { names.join(", ") };
+    let serving = format!("serving {names} at {}", config.socket.display());
     let broker = Broker::start(config, checkpoints).inspect_err(|error| {
         tell(Level::Error, baton_journal::Kind::SERVICE, |event| event.text(format!("cannot start: {error}")));
     })?;
@@ -144,8 +148,12 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
     if !args.interface.is_empty() {
         config.steer.interfaces.clone_from(&args.interface);
     }
-    if config.steer.interfaces.is_empty() {
-        return Err(usage("no interface is named", "give --interface NAME, or set interfaces = [..] in [steer]"));
+    if config.steer.interfaces.is_empty() && !args.no_interface {
+        return Err(usage(
+            "no interface is named",
+            "give --interface NAME, set interfaces = [..] in [steer], or give --no-interface to serve only \
+             connections whose both ends are on this machine",
+        ));
     }
     let kind = match args.steer {
         None => config.steer.kind,
@@ -179,6 +187,7 @@ fn settings(args: &Args) -> anyhow::Result<(Log, broker::Config)> {
         patience: config.engine.patience,
         policy: config.policy,
         source: args.config.clone().map(source),
+        pair: config.pair.users,
         rules: config.firewall.rules,
         ..broker::Config::new(socket, interfaces, engine(&log)?)
     };

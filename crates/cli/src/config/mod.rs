@@ -22,6 +22,7 @@ use baton_engine::tuning::EngineTuning;
 use baton_kernel::{Rules, steer};
 use baton_policy::rules::Policy;
 use baton_policy::watermarks::Choice;
+use baton_service::broker::PairUsers;
 use baton_tcp::config::{Acks, Congestion};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub struct Config {
     pub policy: Policy,
     /// `[firewall]`
     pub firewall: Firewall,
+    /// `[pair]`
+    pub pair: Pair,
     /// `[engine]`
     pub engine: Engine,
     /// `[memory]`
@@ -119,6 +122,15 @@ pub struct Firewall {
     /// How connections whose packets its rules act on are treated.
     #[serde(deserialize_with = "values::rules")]
     pub rules: Rules,
+}
+
+/// Connections whose both ends are on this machine.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct Pair {
+    /// Whose programs are joined.
+    #[serde(deserialize_with = "values::pair_users")]
+    pub users: PairUsers,
 }
 
 /// Settings of the engines.

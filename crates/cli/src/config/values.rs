@@ -5,6 +5,7 @@ use baton_engine::tuning::EngineTuning;
 use baton_kernel::Rules;
 use baton_kernel::steer::Kind;
 use baton_policy::watermarks::Choice;
+use baton_service::broker::PairUsers;
 use baton_tcp::config::{Acks, Congestion};
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -69,6 +70,10 @@ pub(super) fn kind<'de, D: Deserializer<'de>>(from: D) -> Result<Kind, D::Error>
 
 pub(super) fn rules<'de, D: Deserializer<'de>>(from: D) -> Result<Rules, D::Error> {
     word(from, &[Rules::Follow, Rules::Refuse, Rules::Strict].map(|rules| (rules.word(), rules)))
+}
+
+pub(super) fn pair_users<'de, D: Deserializer<'de>>(from: D) -> Result<PairUsers, D::Error> {
+    word(from, &[PairUsers::Same, PairUsers::Any, PairUsers::Never].map(|users| (users.word(), users)))
 }
 
 pub(super) fn congestion<'de, D: Deserializer<'de>>(from: D) -> Result<Congestion, D::Error> {
