@@ -48,7 +48,7 @@ pub mod xdp;
 
 pub use any::{AnyPort, PortSpec};
 pub use baton_engine::frame_io::{
-    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+    Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
 pub use capture::{Capture, Captured};
 pub use error::OpenError;
