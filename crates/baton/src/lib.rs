@@ -85,7 +85,7 @@ pub mod engine {
     pub use baton_engine::endpoint::InterfaceConfig;
     pub use baton_engine::engine::{Activity, Engine, EngineConfig};
     pub use baton_engine::frame_io::{
-        BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+        Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
     };
     pub use baton_tcp::config::{Acks, Config as TcpConfig, Congestion};
 }

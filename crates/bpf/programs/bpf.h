@@ -11,6 +11,7 @@ typedef unsigned long long u64;
 #define SEC(name) __attribute__((section(name), used))
 #define __uint(name, value) int (*name)[value]
 #define __type(name, value) typeof(value) *name
+#define __array(name, value) typeof(value) *name[]
 #define INLINE static inline __attribute__((always_inline))
 
 /* The length of an Ethernet header. */
@@ -20,8 +21,12 @@ enum map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_XSKMAP = 17,
 };
+
+/* A flag of a map: programs may map it into their memory. */
+#define BPF_F_MMAPABLE (1 << 10)
 
 enum xdp_action {
 	XDP_DROP = 1,
@@ -84,6 +89,7 @@ enum bpf_core_relo_kind {
 };
 
 static void *(*const bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_redirect_map)(void *map, u64 key, u64 flags) = (void *)51;
 static long (*const bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
 static long (*const bpf_skb_pull_data)(struct __sk_buff *skb, u32 len) = (void *)39;

@@ -195,7 +195,6 @@ struct bpf_pidns_info {
 	u32 tgid;
 };
 
-static u64 (*const bpf_ktime_get_ns)(void) = (void *)5;
 static long (*const bpf_map_pop_elem)(void *map, void *value) = (void *)88;
 static long (*const bpf_get_func_ret)(void *ctx, u64 *value) = (void *)184;
 static void *(*const bpf_sk_storage_get)(void *map, void *sk, void *value, u64 flags) = (void *)107;

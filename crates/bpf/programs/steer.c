@@ -44,6 +44,12 @@ struct steered {
 	u32 state;
 };
 
+enum up {
+	DOWN,
+	UP,
+	NOTED, /* up, and arrivals of its segments are noted */
+};
+
 struct engine {
 	u32 up;
 	u32 wire; /* index of the steered interface */
@@ -84,6 +90,7 @@ enum count {
 };
 
 #include "counts.h"
+#include "note.h"
 
 #define TAG 4
 #define IPV4 20
@@ -235,8 +242,8 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 
 enum decision { PASS, STEER, DROP };
 
-/* Decides where a frame from the wire goes, given the result of parsing it. */
-INLINE enum decision decide(enum count reason, const struct tuple *t, struct engine **engine)
+/* Decides where a frame from the wire goes, given the result of parsing it. `id` is the number of `engine`. */
+INLINE enum decision decide(enum count reason, const struct tuple *t, u32 *id, struct engine **engine)
 {
 	struct steered *steered;
 
@@ -254,8 +261,8 @@ INLINE enum decision decide(enum count reason, const struct tuple *t, struct eng
 		count(COUNT_HELD_BACK);
 		return DROP;
 	}
-	u32 id = steered->engine;
-	*engine = bpf_map_lookup_elem(&ENGINES, &id);
+	*id = steered->engine;
+	*engine = bpf_map_lookup_elem(&ENGINES, id);
 	if (!*engine || !(*engine)->up) {
 		count(COUNT_NO_ENGINE);
 		return DROP;
@@ -266,12 +273,14 @@ INLINE enum decision decide(enum count reason, const struct tuple *t, struct eng
 SEC("xdp.frags")
 int steer_xdp(struct xdp_md *ctx)
 {
+	const u8 *data = (const u8 *)(long)ctx->data;
+	const u8 *end = (const u8 *)(long)ctx->data_end;
 	struct engine *engine = 0;
 	struct tuple t;
-	u32 tcp;
-	enum count reason = parse((const u8 *)(long)ctx->data, (const u8 *)(long)ctx->data_end, 0, 0, &t, &tcp);
+	u32 tcp = 0, id = 0;
+	enum count reason = parse(data, end, 0, 0, &t, &tcp);
 
-	switch (decide(reason, &t, &engine)) {
+	switch (decide(reason, &t, &id, &engine)) {
 	case PASS:
 		return XDP_PASS;
 	case DROP:
@@ -279,6 +288,8 @@ int steer_xdp(struct xdp_md *ctx)
 	case STEER:
 		break;
 	}
+	if (engine->up == NOTED && tcp)
+		note_arrival(id, data, end, tcp);
 	/* The flags are the return value if the queue has no socket. */
 	long action = bpf_redirect_map(&SOCKETS, ctx->rx_queue_index, XDP_DROP);
 	count(action == XDP_DROP ? COUNT_NO_ENGINE : COUNT_HIT);
@@ -328,7 +339,7 @@ int steer_tc(struct __sk_buff *skb)
 {
 	struct engine *engine = 0;
 	struct tuple t;
-	u32 tcp;
+	u32 tcp = 0, id = 0;
 
 	/* For another host: it is visible because the interface is promiscuous. */
 	if (skb->pkt_type != 0) {
@@ -340,7 +351,7 @@ int steer_tc(struct __sk_buff *skb)
 		pull_headers(skb, ERROR_HEADERS);
 		reason = parse_skb(skb, 0, &t, &tcp);
 	}
-	switch (decide(reason, &t, &engine)) {
+	switch (decide(reason, &t, &id, &engine)) {
 	case PASS:
 		return TC_NEXT;
 	case DROP:
@@ -349,6 +360,9 @@ int steer_tc(struct __sk_buff *skb)
 		break;
 	}
 	count(COUNT_HIT);
+	/* An ICMP error has no TCP header of its own. */
+	if (engine->up == NOTED && tcp)
+		note_arrival(id, (const u8 *)(long)skb->data, (const u8 *)(long)skb->data_end, tcp);
 	/* A frame that leaves by the TAP device goes to the device's reader. */
 	return bpf_redirect(engine->device, 0);
 }

@@ -11,6 +11,7 @@
 //!              Streamer --flush()----------> port          (one doorbell a burst)
 //! ```
 
+pub use crate::arrival::Arrival;
 use std::fmt;
 
 /// Abilities of a port that the Streamer uses.
@@ -58,9 +59,8 @@ pub struct RxMeta {
     /// Payload bytes of each segment (but the last) that the frame is made of;
     /// 0 for a frame that is one segment.
     pub gso_size: u16,
-    /// When the frame arrived: the low 32 bits of the nanoseconds of `CLOCK_MONOTONIC`, of which 0 becomes 1;
-    /// 0 if the port does not know.
-    pub arrived: u32,
+    /// When the frame arrived, if the port knows it.
+    pub arrived: Arrival,
 }
 
 /// Work that the port is to do on a frame that it sends.

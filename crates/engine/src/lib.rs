@@ -14,6 +14,7 @@
 //! import each other. Then read [`streamer`], [`tce`], and [`region`], the memory that a
 //! consumer shares with the engine. [`engine`] owns both halves and polls them.
 
+pub mod arrival;
 pub mod counters;
 pub mod endpoint;
 pub mod engine;

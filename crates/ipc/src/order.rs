@@ -16,7 +16,7 @@
 //!  Watch (the program closed it)    -->
 //!                                   <--    Ended | Reopened
 //!                                   <--    Homeless | Urgent | Overloaded (must return to the kernel)
-//!  Observe + memory                 -->    stamps the points of messages there
+//!  Observe + memory, notes          -->    stamps the points of messages there
 //!  Load                             -->    controls its load from now on
 //!                                   <--    Load, now and then
 //! ```
@@ -151,7 +151,8 @@ messages! {
             fixed: Option<(u32, u32)>,
         },
         /// Watches where the time of messages goes, of a consumer's connections, by points of time in the memory
-        /// of the attached file; without a file, in the one before.
+        /// of the attached file; without a file, in the one before. A second file has the notes of when frames
+        /// arrived.
         17 Observe {
             /// The consumer's number.
             key: u32,

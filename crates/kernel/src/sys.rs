@@ -4,6 +4,8 @@
 //! writes no more than these. Each descriptor that it returns has one owner. Everything else about
 //! sockets goes through `rustix`, and about BPF through `aya`.
 
+pub(crate) mod bpf;
+
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -1,4 +1,4 @@
-//! Forwarding for an enum of ports. Both macros take the name of a macro that calls a method of
+//! Forwarding for an enum of ports. The macros take the name of a macro that calls a method of
 //! the actual port: `each!(self, port => port.flush())`.
 
 /// All of `FrameIo` but its capabilities.
@@ -8,6 +8,13 @@ macro_rules! forward_frames {
             $each!(self, port => port.receive(limit, sink))
         }
 
+        forward_sends!($each);
+    };
+}
+
+/// The part of `FrameIo` for sending.
+macro_rules! forward_sends {
+    ($each:ident) => {
         fn slot(&mut self, len: usize) -> Option<&mut [u8]> {
             $each!(self, port => port.slot(len))
         }

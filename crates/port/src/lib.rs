@@ -20,7 +20,7 @@
 //! sleeps outside of it; [`wait`] says on what.
 //!
 //! `unsafe` stands in `sys` (system calls), `slab_unsafe` (the slots that two ends of the
-//! in-memory wire share), `ring_unsafe` and `umem_unsafe`.
+//! in-memory wire share), `ring_unsafe`, `umem_unsafe` and `memory_unsafe`.
 #![deny(unsafe_code)]
 
 #[macro_use]
@@ -34,6 +34,7 @@ pub mod faulty;
 pub mod link;
 pub mod memory;
 pub mod merging;
+pub mod notes;
 pub mod packet;
 pub mod pcap_file;
 pub mod pcapng;
@@ -48,7 +49,7 @@ pub mod xdp;
 
 pub use any::{AnyPort, PortSpec};
 pub use baton_engine::frame_io::{
-    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+    Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
 pub use capture::{Capture, Captured};
 pub use error::OpenError;

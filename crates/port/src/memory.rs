@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use baton_engine::frame_io::{
-    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+    Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
 use baton_engine::region::wake::{announce_sleep, claim_wake};
 
@@ -165,7 +165,7 @@ impl FrameIo for MemoryPort {
                 .map(|i| {
                     let (bytes, note) = self.rx.slot(i);
                     let Note { len, gso_size, checksum_verified } = note;
-                    let meta = RxMeta { checksum_verified, gso_size, arrived: 0 };
+                    let meta = RxMeta { checksum_verified, gso_size, arrived: Arrival::default() };
                     RxFrame { data: &bytes[..len as usize], meta }
                 })
                 .collect();
@@ -316,7 +316,7 @@ mod tests {
         a.flush().unwrap();
         let mut got = Got::default();
         assert_eq!(b.receive(9, &mut got).unwrap(), 1);
-        assert_eq!(got.frames[0].1, RxMeta { checksum_verified: true, gso_size: 1448, arrived: 0 });
+        assert_eq!(got.frames[0].1, RxMeta { checksum_verified: true, gso_size: 1448, arrived: Arrival::default() });
         assert!(got.frames[0].0 == frame);
     }
 

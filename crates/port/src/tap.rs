@@ -34,7 +34,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use arrayvec::ArrayVec;
 use baton_engine::frame_io::{
-    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+    Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
 
 use crate::error::OpenError;
@@ -366,7 +366,7 @@ fn parse_vnet(header: &[u8]) -> RxMeta {
     RxMeta {
         checksum_verified: flags & (NEEDS_CSUM | DATA_VALID) != 0,
         gso_size: if tcp { u16::from_ne_bytes([gso_0, gso_1]) } else { 0 },
-        arrived: 0,
+        arrived: Arrival::default(),
     }
 }
 
@@ -454,7 +454,7 @@ mod tests {
             let [a, b] = size.to_ne_bytes();
             parse_vnet(&[flags, gso_type, 66, 0, a, b, 34, 0, 16, 0])
         };
-        let verified = |gso_size| RxMeta { checksum_verified: true, gso_size, arrived: 0 };
+        let verified = |gso_size| RxMeta { checksum_verified: true, gso_size, arrived: Arrival::default() };
         assert_eq!(meta(0, 0, 0), RxMeta::default());
         assert_eq!(meta(NEEDS_CSUM, 0, 0), verified(0));
         assert_eq!(meta(DATA_VALID, 0, 0), verified(0));

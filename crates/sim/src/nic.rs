@@ -7,7 +7,7 @@
 //!   in    the reverse, for segments of one flow in sequence, plain, one ACK number
 //! ```
 
-use baton_engine::frame_io::{RxMeta, TxMeta};
+use baton_engine::frame_io::{Arrival, RxMeta, TxMeta};
 use baton_wire::checksum;
 use baton_wire::packet::{Link, PROTOCOL_TCP, Packet};
 use baton_wire::tcp::Flags;
@@ -125,7 +125,14 @@ impl Joiner {
             seal(&mut frame, &head, 0);
         }
         // The card has verified each segment's checksum before it joined them.
-        emit(frame, RxMeta { checksum_verified: true, gso_size: if many { size as u16 } else { 0 }, arrived: 0 });
+        emit(
+            frame,
+            RxMeta {
+                checksum_verified: true,
+                gso_size: if many { size as u16 } else { 0 },
+                arrived: Arrival::default(),
+            },
+        );
     }
 }
 
@@ -225,7 +232,7 @@ mod tests {
             }
             joiner.flush(&mut |frame, meta| joined.push((frame, meta)));
             let [(back, back_meta)] = &joined[..] else { panic!("{} frames", joined.len()) };
-            assert_eq!(*back_meta, RxMeta { checksum_verified: true, gso_size: 1000, arrived: 0 });
+            assert_eq!(*back_meta, RxMeta { checksum_verified: true, gso_size: 1000, arrived: Arrival::default() });
             assert_eq!(back[usize::from(meta.header_len)..], frame[usize::from(meta.header_len)..]);
             assert_eq!(
                 Packet::parse(back, Link::Ethernet).map(|p| (p.seq, p.flags)),

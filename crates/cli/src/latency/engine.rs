@@ -23,6 +23,15 @@ pub struct Engines {
     missed: u64,
     /// Programs of whose calls nothing is known.
     silent: BTreeSet<String>,
+    /// Arrivals of memories that are no more, by engine.
+    arrivals: BTreeMap<String, Arrivals>,
+}
+
+/// Messages that engines received, and those of them whose frames' arrivals are known.
+#[derive(Clone, Copy, Default)]
+struct Arrivals {
+    all: u64,
+    known: u64,
 }
 
 /// The memory of a program and an engine.
@@ -32,6 +41,8 @@ struct Memory {
     slots: Vec<Seen>,
     /// Connections left out and messages missed before we came.
     before: [u64; 2],
+    /// Messages received before we came.
+    arrivals_before: Arrivals,
     /// Nothing more is stamped there.
     over: bool,
 }
@@ -69,12 +80,37 @@ impl Engines {
             left_out: 0,
             missed: 0,
             silent: BTreeSet::new(),
+            arrivals: BTreeMap::new(),
         })
     }
 
     /// True if the service has this connection.
     pub fn knows(&self, tuple: &Tuple) -> bool {
         self.service.list().is_ok_and(|entries| entries.iter().any(|entry| entry.tuple == *tuple))
+    }
+}
+
+impl Arrivals {
+    fn of(table: &Table) -> Arrivals {
+        Arrivals { all: table.layer(Layer::Stack).count, known: table.layer(Layer::ReceiveDevice).count }
+    }
+
+    fn add(&mut self, more: Arrivals) {
+        self.all = self.all.saturating_add(more.all);
+        self.known = self.known.saturating_add(more.known);
+    }
+
+    /// Returns the line about an engine, if more than a hundredth is not known. A few messages came before their
+    /// arrivals were noted, or are just being recorded.
+    fn note(self, engine: &str) -> Option<String> {
+        let unknown = self.all.saturating_sub(self.known);
+        (unknown > self.all / 100).then(|| {
+            format!(
+                "engine: {engine} does not know when the frames of {unknown} of {} messages arrived; their receive \
+                 begins when the engine took them from its device",
+                self.all
+            )
+        })
     }
 }
 
@@ -91,7 +127,15 @@ impl Memory {
         let slots = slots.collect();
         let before = if observed.fresh { [0; 2] } else { [observed.memory.left_out(), observed.memory.missed()] };
         let program = format!("{}[{}]", observed.name, observed.program.pid);
-        Memory { observed, program, slots, before, over: false }
+        let arrivals_before = if observed.fresh { Arrivals::default() } else { Arrivals::of(&observed.memory.all()) };
+        Memory { observed, program, slots, before, arrivals_before, over: false }
+    }
+
+    /// The messages received since we came.
+    fn arrivals(&self) -> Arrivals {
+        let Arrivals { all, known } = Arrivals::of(&self.observed.memory.all());
+        let before = self.arrivals_before;
+        Arrivals { all: all.saturating_sub(before.all), known: known.saturating_sub(before.known) }
     }
 
     /// Takes up the connections that have left since the last look. Returns how many came and left unseen.
@@ -160,7 +204,7 @@ impl Source for Engines {
                 Sighting::AllEnded => self.memories.values_mut().for_each(|memory| memory.over = true),
             }
         }
-        let Engines { memories, which, left, left_out, missed, .. } = self;
+        let Engines { memories, which, left, left_out, missed, arrivals, .. } = self;
         memories.retain(|_, memory| {
             let unseen = memory.look(which, left);
             *left_out = left_out.saturating_add(unseen);
@@ -168,6 +212,7 @@ impl Source for Engines {
                 let [without_slot, without_room] = memory.lacks();
                 *left_out = left_out.saturating_add(without_slot);
                 *missed = missed.saturating_add(without_room);
+                arrivals.entry(memory.observed.engine.clone()).or_default().add(memory.arrivals());
             }
             !memory.over
         });
@@ -182,12 +227,14 @@ impl Source for Engines {
         self.look();
         let mut entries: Vec<Entry> = self.left.iter().cloned().collect();
         let (mut left_out, mut missed) = (self.left_out, self.missed);
+        let mut arrivals = self.arrivals.clone();
         for memory in self.memories.values() {
             let here = (0..SLOTS).filter(|at| !memory.slots[*at].taken);
             entries.extend(here.filter_map(|at| memory.entry(at, &self.which)));
             let [without_slot, without_room] = memory.lacks();
             left_out = left_out.saturating_add(without_slot);
             missed = missed.saturating_add(without_room);
+            arrivals.entry(memory.observed.engine.clone()).or_default().add(memory.arrivals());
         }
         let mut notes = Vec::new();
         if missed > 0 {
@@ -196,6 +243,7 @@ impl Source for Engines {
         for program in &self.silent {
             notes.push(format!("engine: {program} does not stamp its calls; what it reads has no whole"));
         }
+        notes.extend(arrivals.iter().filter_map(|(engine, arrivals)| arrivals.note(engine)));
         let earlier = vec![self.earlier.clone()];
         Ok(Report { entries: joined(entries), earlier, left_out, notes, ..Report::default() })
     }
@@ -218,4 +266,22 @@ fn joined(entries: Vec<Entry>) -> Vec<Entry> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_does_not_know_arrivals_is_named() {
+        let note = |all, known| Arrivals { all, known }.note("eth0/3");
+        assert_eq!(note(0, 0), None);
+        assert_eq!(note(1000, 1000), None);
+        assert_eq!(note(1000, 990), None);
+        assert_eq!(note(1000, 1001), None);
+        for (all, known, text) in [(1000, 0, "1000 of 1000 messages"), (1000, 600, "400 of 1000"), (1, 0, "1 of 1 ")] {
+            let said = note(all, known).unwrap();
+            assert!(said.contains("eth0/3") && said.contains(text), "{said}");
+        }
+    }
 }

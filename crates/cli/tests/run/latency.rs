@@ -137,11 +137,15 @@ fn a_moved_connection_has_both_places(world: &World, engine: &str) {
         }
     }
     assert!(count(there, 0, "segment") > 0 && count(there, 1, "wake-up") > 0, "{there}");
+    // The engine's receive begins when frames arrived, but for the first ones.
+    let (waited, all) = (count(there, 1, "receive-device"), count(there, 1, "parse"));
+    assert!(waited > 0 && waited + all / 100 + 5 >= all, "{waited} of {all}: {there}");
 
     let said = looking("--moves");
     for part in ["messages in the kernel", "engine p50", "difference", "wake-up", "whole"] {
         assert!(said.contains(part), "{part} in {said}");
     }
+    assert!(!said.contains("does not know when"), "{said}");
     // The next look begins with nothing, and sees the engine only.
     let seen = latency(world, &["--port", "8103", "--seconds", "0.5"]);
     let said = String::from_utf8_lossy(&seen.stdout);

@@ -9,7 +9,7 @@ mod large_pages_unsafe;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Engine, EngineConfig};
 use baton_engine::frame_io::{
-    BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+    Arrival, BURST, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
 };
 use baton_engine::region::{ConsumerRegion, EngineRegion, Layout, Region, Request};
 use baton_tcp::time::Instant;
@@ -192,7 +192,7 @@ impl FrameIo for Wire {
 
     fn receive<S: FrameSink>(&mut self, limit: usize, sink: &mut S) -> Result<usize, PortError> {
         let end = self.until.min(self.taken + limit);
-        let meta = RxMeta { checksum_verified: self.vouched, gso_size: 0, arrived: 0 };
+        let meta = RxMeta { checksum_verified: self.vouched, gso_size: 0, arrived: Arrival::default() };
         for burst in self.frames[self.taken..end].chunks(BURST) {
             let burst: arrayvec::ArrayVec<RxFrame<'_>, BURST> =
                 burst.iter().map(|data| RxFrame { data, meta }).collect();

@@ -323,6 +323,7 @@ impl Runner {
             }
         }
         let Runner { forgotten, consumers, engine, .. } = self;
+        let before = forgotten.len();
         forgotten.retain(|key| {
             let Some(consumer) = consumers.get(key) else { return false };
             let detached = engine.streamer().detach_consumer(consumer.id);
@@ -334,6 +335,9 @@ impl Runner {
             }
             !detached
         });
+        if self.forgotten.len() < before {
+            self.read_notes_no_more();
+        }
     }
 
     fn wake_consumers(&mut self) {

@@ -104,7 +104,7 @@ impl Runner {
                 self.say(Report::Info { id, bytes }, Vec::new());
             }
             Order::Load { fixed } => self.control_load(fixed),
-            Order::Observe { key, which } => self.observe(key, which, fds.into_iter().next()),
+            Order::Observe { key, which } => self.observe(key, which, fds),
             Order::Ask {} => self.say(Report::Here {}, Vec::new()),
             Order::Mac { mac } => self.engine.streamer().set_mac(mac),
         }

@@ -3,15 +3,16 @@
 //! ```text
 //!   TUPLES   local (16) remote (16) local port (2) remote port (2) VLANs (2, 2)
 //!              -> engine (4) state (4)
-//!   ENGINES  number -> up (4) interface's index (4) TAP device's index (4)
+//!   ENGINES  number -> up (4; 2: with notes) interface's index (4) TAP device's index (4)
 //!   SOCKETS  queue  -> AF_XDP socket
 //!   COUNTS   reason -> frames, on each CPU
+//!   NOTES    number -> array of notes of arrivals, once the engine's connections are observed
 //! ```
 //!
 //! Addresses and ports are in network byte order, IPv4 addresses are mapped to IPv6, and numbers
 //! have the machine's byte order. Engine 0 is the interface's own; the others belong to programs.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
 use aya::Ebpf;
@@ -19,11 +20,16 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, XskMap};
 use baton_wire::addr::{Addr, Tuple};
 
 use super::error::{SteerError, os_error};
+use super::notes::Notes;
 
 /// The names of all maps, under which they are also pinned.
-pub const NAMES: [&str; 4] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS"];
+pub const NAMES: [&str; 5] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS", "NOTES"];
 
 const KEY_LEN: usize = 40;
+/// An engine is absent, there, or there and noted.
+const DOWN: u32 = 0;
+const UP: u32 = 1;
+const NOTED: u32 = 2;
 /// The number of the interface's own engine.
 pub const ENGINE: u32 = 0;
 
@@ -110,6 +116,7 @@ pub struct Maps {
     engines: Array<MapData, [u32; 3]>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, u64>,
+    notes: Notes,
     /// The index of the interface.
     wire: u32,
 }
@@ -121,7 +128,7 @@ impl Maps {
     /// Errors from the kernel.
     pub fn open(ebpf: &mut Ebpf, wire: u32) -> Result<Self, SteerError> {
         let mut take = |name: &str| ebpf.take_map(name).expect("steer.c has a map of that name");
-        let [tuples, engines, sockets, counts]: [Map; 4] = NAMES.map(&mut take);
+        let [tuples, engines, sockets, counts, notes]: [Map; 5] = NAMES.map(&mut take);
         let open = |e: MapError| SteerError::kernel("opening the maps", e);
         let engines: Array<MapData, [u32; 3]> = Array::try_from(engines).map_err(open)?;
         let mut maps = Self {
@@ -129,9 +136,11 @@ impl Maps {
             engines,
             sockets: XskMap::try_from(sockets).map_err(open)?,
             counts: PerCpuArray::try_from(counts).map_err(open)?,
+            notes: Notes::open(notes),
             wire,
         };
-        maps.change(ENGINE, |_| {})?;
+        // A predecessor's engine has no observer any more.
+        maps.change(ENGINE, |engine| engine[0] = engine[0].min(UP))?;
         Ok(maps)
     }
 
@@ -146,7 +155,40 @@ impl Maps {
     }
 
     pub fn set_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
-        self.change(number, |engine| engine[0] = up.into())
+        if !up {
+            self.notes.forget(number);
+        }
+        let up = if up { self.up(number) } else { DOWN };
+        self.change(number, |engine| engine[0] = up)
+    }
+
+    /// The first word of an engine's entry while the engine is there.
+    fn up(&self, number: u32) -> u32 {
+        if self.notes.has(number) { NOTED } else { UP }
+    }
+
+    /// Has arrivals of an engine's segments noted until [`Maps::end_notes`], or until the engine is down. Returns
+    /// a descriptor of the array.
+    pub fn begin_notes(&mut self, number: u32) -> Result<OwnedFd, SteerError> {
+        let array = self.notes.begin(number)?;
+        let begun = self.follow_notes(number);
+        if begun.is_err() {
+            self.notes.end(number);
+        }
+        begun.map(|()| array)
+    }
+
+    pub fn end_notes(&mut self, number: u32) -> Result<(), SteerError> {
+        if self.notes.end(number) { self.follow_notes(number) } else { Ok(()) }
+    }
+
+    fn follow_notes(&mut self, number: u32) -> Result<(), SteerError> {
+        let up = self.up(number);
+        self.change(number, |engine| {
+            if engine[0] != DOWN {
+                engine[0] = up;
+            }
+        })
     }
 
     pub fn set_device(&mut self, number: u32, device: u32) -> Result<(), SteerError> {

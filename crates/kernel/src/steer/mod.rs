@@ -45,6 +45,7 @@ mod error;
 mod findings;
 mod gap;
 mod maps;
+mod notes;
 mod orphans;
 mod pins;
 
@@ -341,6 +342,26 @@ impl Steering {
     /// Errors from the kernel.
     pub fn set_engine_up(&mut self, number: u32, up: bool) -> Result<(), SteerError> {
         self.maps.set_up(number, up)
+    }
+
+    /// Has the programs note when segments for the engine with that number arrive, until
+    /// [`Steering::end_notes`], or until the engine is said to be down. Returns a descriptor of the notes for
+    /// its port ([`Notes::open`](baton_port::notes::Notes::open)). Its holder can spoil them, but sees no other
+    /// engine's.
+    ///
+    /// # Errors
+    /// Errors from the kernel. Nothing is noted then.
+    pub fn begin_notes(&mut self, number: u32) -> Result<OwnedFd, SteerError> {
+        self.maps.begin_notes(number)
+    }
+
+    /// Ends [`Steering::begin_notes`], if that is so. An array that a port still reads stays as it is, and serves
+    /// again.
+    ///
+    /// # Errors
+    /// Errors from the kernel.
+    pub fn end_notes(&mut self, number: u32) -> Result<(), SteerError> {
+        self.maps.end_notes(number)
     }
 
     /// The numbers of frames so far, on all CPUs.

@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   /sys/fs/bpf/baton/<network namespace>-<interface>/
-//!     TUPLES ENGINES SOCKETS COUNTS    the maps
-//!     tc | xdp | xdp-generic           the link, named after the kind
-//!     guard guard-N                    the links on the engines' TAP devices
+//!     TUPLES ENGINES SOCKETS COUNTS NOTES    the maps
+//!     tc | xdp | xdp-generic                 the link, named after the kind
+//!     guard guard-N                          the links on the engines' TAP devices
 //! ```
 //!
 //! The steering process locks the directory (`flock(2)`), so an unlocked directory is a left-over.

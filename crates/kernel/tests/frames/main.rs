@@ -2,4 +2,5 @@
 
 mod frames;
 mod steer_frames;
+mod steer_notes;
 mod steer_sent;

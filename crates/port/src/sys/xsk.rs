@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 
 use super::io::own;
 
+const WRITABLE: i32 = libc::PROT_READ | libc::PROT_WRITE;
+
 /// A mapping of memory, unmapped when dropped.
 pub struct Map {
     start: NonNull<u8>,
@@ -23,7 +25,7 @@ impl Map {
     /// # Errors
     /// As `mmap(2)`'s.
     pub fn anonymous(len: usize) -> io::Result<Self> {
-        Self::new(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
+        Self::new(len, WRITABLE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0)
     }
 
     /// A ring of the AF_XDP socket `fd`: `len` bytes at `offset` (`XDP_PGOFF_…`).
@@ -31,13 +33,20 @@ impl Map {
     /// # Errors
     /// As `mmap(2)`'s.
     pub fn ring(fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
-        Self::new(len, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset as libc::off_t)
+        Self::new(len, WRITABLE, libc::MAP_SHARED | libc::MAP_POPULATE, fd.as_raw_fd(), offset as libc::off_t)
     }
 
-    fn new(len: usize, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {
+    /// The first `len` bytes of a file that others write. Writing to them is a fault.
+    ///
+    /// # Errors
+    /// As `mmap(2)`'s.
+    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Self::new(len, libc::PROT_READ, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+    }
+
+    fn new(len: usize, access: i32, flags: i32, fd: i32, offset: libc::off_t) -> io::Result<Self> {
         // SAFETY: without MAP_FIXED this takes no memory that is in use.
-        let start =
-            unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, offset) };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

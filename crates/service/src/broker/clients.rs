@@ -497,6 +497,7 @@ impl Broker {
             self.checkpoints.forget(record::region(memory.region));
             self.slots[at].tell(&baton_ipc::order::Order::Forget { key: memory.region }, Vec::new());
             self.end_observed(&memory);
+            self.end_notes(at);
         }
         self.forget_links(client);
     }

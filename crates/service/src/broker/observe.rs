@@ -1,9 +1,10 @@
 //! Observers: programs that look where the time of messages goes, of connections in engines.
 //!
 //! ```text
-//!   observer --Observe--> broker --Observe + memory--> engine   stamps
-//!            <--Observed--   |   --Watch + memory----> program  stamps its calls
+//!   observer --Observe--> broker --Observe + memory, notes--> engine   stamps
+//!            <--Observed--   |   --Watch + memory-----------> program  stamps its calls
 //!   reads only               +-- one memory a program and engine, as long as somebody observes it
+//!                            +-- steering programs note when frames of that engine arrive, as long
 //! ```
 //!
 //! All observers of a program share the memory. An engine watches the connections that one of them selects;
@@ -107,6 +108,7 @@ impl Broker {
                 if calls {
                     self.tell_client(program, &Reply::Watch { region }, Vec::new());
                 }
+                self.end_notes(at);
             }
             return Ok(());
         }
@@ -116,7 +118,7 @@ impl Broker {
         let has = |reader: &u32| observed.as_ref().is_some_and(|seen| seen.readers.contains(reader));
         let Some(memory) = made.as_ref().or(observed.as_ref().map(|seen| &seen.memory)) else { return Ok(()) };
         let copy = || io::Result::Ok(if fresh { vec![memory.as_fd().try_clone_to_owned()?] } else { Vec::new() });
-        let (engines, programs): (Vec<OwnedFd>, Vec<OwnedFd>) = (copy()?, copy()?);
+        let (mut engines, programs): (Vec<OwnedFd>, Vec<OwnedFd>) = (copy()?, copy()?);
         let readers = observers.iter().map(|(client, _)| *client);
         let new = readers.clone().filter(|reader| !has(reader)).map(|reader| Ok((reader, memory.read_only()?)));
         let new = new.collect::<io::Result<Vec<_>>>()?;
@@ -131,7 +133,10 @@ impl Broker {
                 which.push(*selector);
             }
         }
-        slot.tell(&Order::Observe { key: region, which }, engines);
+        if fresh {
+            engines.extend(self.notes(at));
+        }
+        self.slots[at].tell(&Order::Observe { key: region, which }, engines);
         if calls && fresh {
             self.tell_client(program, &Reply::Watch { region }, programs);
         }
@@ -140,6 +145,26 @@ impl Broker {
             self.tell_client(reader, &Reply::Observed { region, program: who, name, engine, calls, fresh }, vec![file]);
         }
         Ok(())
+    }
+
+    /// Has the steering programs note when frames of an engine arrive. Returns the notes for the engine. Without
+    /// them it stamps all the same.
+    fn notes(&mut self, at: usize) -> Option<OwnedFd> {
+        let slot = &self.slots[at];
+        let begun = self.kernel.steering(slot.index).ok()?.begin_notes(slot.number());
+        begun.map_err(|error| self.log_failed::<()>("noting when frames arrive", Err(error))).ok()
+    }
+
+    /// Ends that, if nobody observes a program of the engine any more.
+    pub(super) fn end_notes(&mut self, at: usize) {
+        let slot = &self.slots[at];
+        if slot.memories().any(|(_, memory)| memory.observed.is_some()) {
+            return;
+        }
+        if let Ok(steering) = self.kernel.steering(slot.index) {
+            let ended = steering.end_notes(slot.number());
+            self.log_failed("noting no more when frames arrive", ended);
+        }
     }
 
     /// The engine or the program of a memory has gone: its observers are told that nothing follows.

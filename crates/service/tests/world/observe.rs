@@ -130,6 +130,9 @@ fn watched(connect: fn(&World<'_>) -> Service, inside: bool) {
         // Messages that the program has not read yet have only the engine's part.
         line.come_to_rest();
         adds_up(&only(observed));
+        // The steering notes when frames arrive from the beginning.
+        let [arrived, all] = [Layer::ReceiveDevice, Layer::Stack].map(|layer| only(observed).layer(layer).count);
+        assert!(arrived > 0 && arrived + all / 100 + 1 >= all, "{arrived} of {all}");
         let seen = &observed.memory.connections()[0];
         assert!(seen.live && seen.remote == line.peer.local_addr().unwrap());
 

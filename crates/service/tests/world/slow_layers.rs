@@ -1,9 +1,10 @@
 //! A layer of an engine's connection that a test delays is the one that an observer finds.
 
+use crate::beside::EACH;
 use crate::common::World;
 use crate::common::kernels::wait_for;
 use crate::observe::{Observer, call, messages, only};
-use baton_client::{Observed, Stream};
+use baton_client::{Observed, Service, Stream};
 use baton_latency::{Direction, Layer, Table};
 use baton_testkit::{need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,6 +58,15 @@ fn is_stopped(pid: u32) -> bool {
     stat.rsplit_once(") ").unwrap().1.starts_with('T')
 }
 
+fn stop(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::STOP).unwrap();
+    wait_for("the engine stops", || is_stopped(pid));
+}
+
+fn go_on(pid: u32) {
+    kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::CONT).unwrap();
+}
+
 #[test]
 fn a_layer_that_is_slow_is_found() {
     need_root!();
@@ -69,12 +79,10 @@ fn a_layer_that_is_slow_is_found() {
 
         // An engine that does not run leaves the message in the queue to it.
         let before = round(&mut stream, &mut peer, observed);
-        let engine = Pid::from_raw(world.engine as i32).unwrap();
-        kill_process(engine, Signal::STOP).unwrap();
-        wait_for("the engine stops", || is_stopped(world.engine));
+        stop(world.engine);
         stream.write_all(b"ping").unwrap();
         sleep(DELAY);
-        kill_process(engine, Signal::CONT).unwrap();
+        go_on(world.engine);
         peer.read_exact(&mut [0; 4]).unwrap();
         is_found(&next(observed, &before, Direction::Transmit), Layer::SendQueue);
 
@@ -86,5 +94,71 @@ fn a_layer_that_is_slow_is_found() {
         sleep(DELAY);
         read(&mut stream);
         is_found(&next(observed, &before, Direction::Receive), Layer::WakeUp);
+    });
+}
+
+/// A connection whose peer does not wait for the engine's acknowledgment before it sends.
+fn hasty(world: &World<'_>, service: &Service) -> (Stream, TcpStream) {
+    let (stream, peer) = call(world, service);
+    peer.set_nodelay(true).unwrap();
+    (stream, peer)
+}
+
+/// Messages wait in the device of an engine that does not run: in the TAP device, or in the ring of AF_XDP.
+#[test]
+fn frames_that_wait_for_the_engine_have_waited_in_its_device() {
+    need_root!();
+    need_program!("clang");
+    for kind in EACH {
+        World::enter_with(
+            |config| config.interfaces[0].kind = kind,
+            |world| {
+                let service = world.service();
+                let (mut stream, mut peer) = hasty(world, &service);
+                let mut observer = Observer::all(world, 1);
+                let observed = observer.memory(1);
+                let before = round(&mut stream, &mut peer, observed);
+                stop(world.engine);
+                peer.write_all(b"pong").unwrap();
+                sleep(DELAY);
+                go_on(world.engine);
+                read(&mut stream);
+                let table = next(observed, &before, Direction::Receive);
+                is_found(&table, Layer::ReceiveDevice);
+                // The whole begins when the frame arrived.
+                let [waited, whole] = [Layer::ReceiveDevice, Layer::Receive].map(|layer| table.layer(layer));
+                assert_eq!((waited.count, whole.count), (1, 1), "{kind:?}");
+                assert!(whole.sum > waited.sum, "{kind:?}: {} of {} ns", waited.sum, whole.sum);
+
+                // The next observer's times are as good.
+                drop(observer);
+                let mut observer = Observer::all(world, 1);
+                let observed = observer.memory(1);
+                let table = round(&mut stream, &mut peer, observed);
+                assert_eq!(table.layer(Layer::ReceiveDevice).count, table.layer(Layer::Stack).count, "{kind:?}");
+            },
+        );
+    }
+}
+
+/// While the program makes no calls, its own engine may take the frame or not: the time before that is the device's,
+/// and the time after is the wake-up.
+#[test]
+fn a_programs_own_engine_knows_when_frames_arrived() {
+    need_root!();
+    need_program!("clang");
+    World::enter(|world| {
+        let service = world.direct();
+        let (mut stream, mut peer) = hasty(world, &service);
+        let mut observer = Observer::all(world, 1);
+        let observed = observer.memory(1);
+        let before = round(&mut stream, &mut peer, observed);
+        peer.write_all(b"pong").unwrap();
+        sleep(DELAY);
+        read(&mut stream);
+        let table = next(observed, &before, Direction::Receive);
+        let [waited, woken] = [Layer::ReceiveDevice, Layer::WakeUp].map(|layer| table.layer(layer));
+        assert_eq!((waited.count, woken.count), (1, 1));
+        assert!(waited.sum + woken.sum >= SEEN, "{} and {} ns", waited.sum, woken.sum);
     });
 }

@@ -5,7 +5,9 @@ use crate::host::Pair;
 use baton_consumer::clock;
 use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_consumer::memory::{SharedWatch, WatchReader};
-use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta};
+use baton_engine::frame_io::{
+    Arrival, Capabilities, FrameIo, FrameSink, PayloadPart, PortError, RxFrame, RxMeta, TxMeta,
+};
 use baton_engine::streamer::WatchError;
 use baton_latency::{Direction, Layer, SLOTS, Table, WatchMemory};
 use baton_port::memory::{MemoryOptions, MemoryPort};
@@ -143,7 +145,7 @@ struct Device {
     there: Stamps,
 }
 
-type Stamps = Arc<Mutex<VecDeque<u32>>>;
+type Stamps = Arc<Mutex<VecDeque<Arrival>>>;
 
 impl Device {
     fn pair(options: MemoryOptions) -> (Device, Device) {
@@ -194,7 +196,7 @@ impl FrameIo for Device {
     fn commit(&mut self, len: usize, meta: TxMeta) {
         sleep(self.commit);
         self.committed = true;
-        self.there.lock().unwrap().push_back((clock::monotonic() as u32).max(1));
+        self.there.lock().unwrap().push_back(Arrival::at(clock::monotonic()));
         self.port.commit(len, meta);
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::context::{Flow, bits};
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
+use crate::arrival::Arrival;
 use crate::seam::event::Event;
 use baton_latency::{Layer, Sampler, Side, Stamps};
 use baton_wire::packet::Packet;
@@ -10,7 +11,7 @@ use baton_wire::packet::Packet;
 #[derive(Default)]
 pub(super) struct RunMarks {
     /// When the run's first frame arrived, as the port says it.
-    arrived: u32,
+    arrived: Arrival,
     taken: u64,
     parsed: u64,
     /// The run's turn came.
@@ -27,7 +28,7 @@ pub(super) struct RunMarks {
 struct Message {
     /// Stream position just past its last byte.
     end: u64,
-    /// Time that it waited in the device; `None` if the port does not know.
+    /// Time that it waited in the device; `None` if that is not known.
     waited: Option<u64>,
     taken: u64,
     parse: u64,
@@ -147,7 +148,7 @@ impl Streamer {
     /// The connection of a run was found, or there is none. `arrived`: when its first frame did, as the port
     /// says it.
     #[cold]
-    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: u32) {
+    pub(in super::super) fn mark_found(&mut self, conn: Option<ConnId>, arrived: Arrival) {
         let Some(marks) = &mut self.marks else { return };
         let flow = conn.and_then(|conn| self.flows.get(conn.0)).filter(|flow| marks.takes(flow));
         marks.run.found = 0;
@@ -177,7 +178,7 @@ impl Streamer {
         let ahead = (packet.seq + packet.payload_len).since(flow.rx.rcv_nxt).max(0) as u64;
         let message = Message {
             end: if in_order { flow.rx.rcv_pos } else { flow.rx.rcv_pos + ahead },
-            waited: (run.arrived > 0).then(|| waited(run.arrived, run.taken)),
+            waited: run.arrived.waited(run.taken),
             taken: run.taken,
             parse: run.parsed.saturating_sub(run.taken),
             lookup: run.found.saturating_sub(begun),
@@ -218,27 +219,5 @@ pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, 
         && !watched.incoming.told(flow.rx.rcv_pos, wholly)
     {
         flow.bits &= !bits::MARKED_IN;
-    }
-}
-
-/// The time from when a frame arrived, of which only the low half is known, until it was taken: up to 2 s. The
-/// clocks of two threads may be apart by a little, and a frame was never taken before it came.
-fn waited(arrived: u32, taken: u64) -> u64 {
-    let ns = (taken as u32).wrapping_sub(arrived);
-    if ns < 1 << 31 { ns.into() } else { 0 }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::waited;
-
-    #[test]
-    fn the_low_half_of_the_time_says_how_long_a_frame_waited() {
-        for taken in [5_000_000_000, 1 << 32, (1 << 32) + 5, 77_777_777_777u64] {
-            for ns in [0, 1, 1000, 2_000_000_000] {
-                assert_eq!(waited((taken - ns) as u32, taken), ns);
-            }
-            assert_eq!(waited((taken + 20) as u32, taken), 0);
-        }
     }
 }
