@@ -8,7 +8,7 @@
 
 use baton_consumer::clock;
 use baton_consumer::consumer::{Conn, SocketEvent};
-use baton_latency::WatchMemory;
+use baton_latency::{Recorded, WatchMemory};
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
@@ -157,7 +157,7 @@ fn main() {
 /// Measures the parts of a point.
 fn points(effort: Effort) {
     let memory = WatchMemory::heap();
-    memory.give(0, 0, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), false);
+    memory.give(0, 0, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), Recorded::Together);
     let slot = memory.slot(0).unwrap();
     println!("the processor's counter is read: {}", clock::is_by_counter());
     let mut n = 0u64;
