@@ -1,5 +1,6 @@
 //! The cost of points of time: an echo over a wire in memory, one connection and many, with nothing watched,
-//! with one connection watched, with all of them, and with one message in [`ONE_IN`] of all of them.
+//! with one connection watched, with all of them, and with one message in [`ONE_IN`] of all of them, together and
+//! each with spans of its own.
 //!
 //! `cargo bench -p baton-socket --bench watched`. Both hosts stamp both ways, so a round trip of a watched
 //! connection has 2 messages of 9 points out and 2 of 8 points in. With `--instructions` it does a fixed
@@ -36,6 +37,7 @@ enum Watched {
     One,
     All,
     Some,
+    SomeOfEach,
 }
 
 impl Pair {
@@ -64,6 +66,10 @@ impl Pair {
                 Watched::Some => {
                     host.watch(WatchMemory::heap());
                     host.watch_some(ONE_IN).unwrap();
+                }
+                Watched::SomeOfEach => {
+                    host.watch(WatchMemory::heap());
+                    host.watch_each(ONE_IN).unwrap();
                 }
             }
         }
@@ -143,6 +149,7 @@ fn main() {
             ("one watched", Watched::One),
             ("all watched", Watched::All),
             ("one message in 128 of all", Watched::Some),
+            ("one message in 128 of each", Watched::SomeOfEach),
         ] {
             let mut pair = Pair::new(connections, watched);
             set.add(name, move || (0..trips).for_each(|_| pair.echo()));
