@@ -1,5 +1,5 @@
-//! How a message came to the point at which the engine tells its consumer of it: for whoever sees the message's
-//! end, and keeps it if it was slow.
+//! How a message came to the point at which the engine tells its consumer of it. The consumer sees the message's
+//! end, and keeps the message if it was slow.
 
 use crate::stamps::ENTRIES;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -67,7 +67,7 @@ impl Exemplar {
         of_way.zip(self.parts).filter(|(layer, ns)| layer.is_part() && *ns > 0)
     }
 
-    /// Nanoseconds that are in none of its layers. What another process wrote may be any numbers.
+    /// Nanoseconds that are in none of its layers. Another process may have written any numbers.
     pub fn between(&self) -> u64 {
         self.layers().fold(self.whole, |left, (_, ns)| left.saturating_sub(ns))
     }

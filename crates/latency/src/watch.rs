@@ -14,7 +14,7 @@
 //! One in [`Watch::one_in`] may be recorded of the messages of connections, and stands for as many: then the counts
 //! are estimates. [`Recorded`] says of which.
 //!
-//! Of a connection with spans of its own, each way keeps the [`Slowest`] of the messages that are recorded, with
+//! A connection with spans of its own keeps the [`Slowest`] of the messages that are recorded on each way, with
 //! the time in each layer. The engine sees the end of those that are sent, and the consumer that of those that
 //! come; `Courses` tells it the engine's part.
 
@@ -79,7 +79,7 @@ pub struct Slot {
     owner: AtomicU64,
     /// Times that the slot was given.
     given: AtomicU64,
-    /// A [`Recorded`].
+    /// Where its times go, by the number of a [`Recorded`].
     recorded: AtomicU64,
     /// Local address, remote address, in IPv6's form; high half first.
     addresses: [AtomicU64; 4],

@@ -136,7 +136,7 @@ fn bar(slow: &Exemplar, course: &str) -> String {
         format!("<svg class=\"plot\" viewBox=\"0 0 {WIDTH} 14\" role=\"img\" aria-label=\"{}\">", escape(course));
     let (mut x, scale) = (0.0, WIDTH / slow.whole.max(1) as f64);
     for (at, (layer, ns)) in slow.layers().enumerate() {
-        // What another process wrote may be longer than its whole.
+        // A layer that another process wrote may be longer than the whole.
         let width = (ns as f64 * scale).min(WIDTH - x);
         let side = if at % 2 == 0 { "kernel" } else { "baton" };
         let _ = write!(
