@@ -243,7 +243,7 @@ pub fn all_connections_of_engines_are_sampled(world: &World) {
         let all = json["connections"].as_array().unwrap();
         let there = all.iter().find(|it| it["place"] == "engine").unwrap_or_else(|| panic!("{json}"));
         let counted = count(there, 0, "whole");
-        assert!(there["one_in"] == one_in && counted > 0 && counted % one_in == 0, "{there}");
+        assert!(there["one_in"] == one_in && counted > 0 && counted.is_multiple_of(one_in), "{there}");
         let notes = json["notes"].to_string();
         assert_eq!(notes.contains("one message in 128 is recorded"), one_in > 1, "{notes}");
         let slowest = json["slowest"].as_array().unwrap();
