@@ -90,7 +90,7 @@ impl Frames {
         file.keep()?;
         let missing = kept.missing(report);
         Ok((missing > 0).then(|| {
-            format!("engine: {missing} of the slowest messages are not marked in the capture, which lacks an engine's frames")
+            format!("engine: {missing} of the slowest messages are not marked in the capture, which lacks their frames")
         }))
     }
 }
