@@ -2,16 +2,16 @@
 //! may observe others.
 
 use super::Service;
-use super::observing::{Observing, Sighting};
+use super::observing::{Observing, Sighting, Wanted};
 use super::shared::Inner;
 use baton_consumer::clock;
 use baton_consumer::memory::SharedWatch;
-use baton_ipc::message::{Request, Selector};
+use baton_ipc::message::Selector;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
 /// The version of the protocol that knows observers.
-const OBSERVES: u32 = 4;
+const OBSERVES: u32 = 5;
 
 impl Inner {
     /// Stamps this program's calls on the connections of a region from now on, in the memory of `file`.
@@ -44,15 +44,26 @@ impl Service {
     /// `Unsupported` if the service is too old. `InvalidInput` with the service's reason, for example if too
     /// many observe. Others as for [`Service::list`].
     pub fn observe(&self, which: Selector, pid: Option<u32>) -> io::Result<u64> {
+        self.observe_some(which, pid, 1)
+    }
+
+    /// As [`Service::observe`], but has one message in `every` recorded only, on average, unless another observer
+    /// wants more. That is what engines with hundreds of busy connections can afford; counts are estimates then
+    /// ([`WatchedConnection::one_in`](baton_consumer::memory::WatchedConnection::one_in)).
+    ///
+    /// # Errors
+    /// Those of [`Service::observe`].
+    pub fn observe_some(&self, which: Selector, pid: Option<u32>, every: u32) -> io::Result<u64> {
+        let wanted = Wanted { which, pid, every };
         self.shared.with(|inner| {
             if inner.version < OBSERVES {
                 let text = "the service is older than this program, and cannot show times";
                 return Err(io::Error::new(ErrorKind::Unsupported, text));
             }
-            inner.observing = Observing { wanted: Some((which, pid)), news: Vec::new() };
+            inner.observing = Observing { wanted: Some(wanted), news: Vec::new() };
             Ok(())
         })??;
-        self.tally(|ask| Request::Observe { ask, which, pid }).map(|tally| tally.count)
+        self.tally(|ask| wanted.question(ask)).map(|tally| tally.count)
     }
 
     /// News since the last call, the oldest first.

@@ -32,10 +32,28 @@ pub enum Sighting {
     AllEnded,
 }
 
+/// The connections that a program observes.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    pub which: Selector,
+    /// Only those of this process.
+    pub pid: Option<u32>,
+    /// Of so many messages one is recorded.
+    pub every: u32,
+}
+
+impl Wanted {
+    /// The request for them.
+    pub fn question(self, ask: u64) -> Request {
+        let Wanted { which, pid, every } = self;
+        Request::Observe { ask, which, pid, every }
+    }
+}
+
 /// The connections that this program observes, and news of them.
 #[derive(Default)]
 pub(super) struct Observing {
-    pub wanted: Option<(Selector, Option<u32>)>,
+    pub wanted: Option<Wanted>,
     pub news: Vec<Sighting>,
 }
 
@@ -58,6 +76,6 @@ impl Observing {
 
     /// The request for a new broker, which knows of no observer. Nobody waits for the answer.
     pub fn question(&self) -> Option<Request> {
-        self.wanted.map(|(which, pid)| Request::Observe { ask: 0, which, pid })
+        self.wanted.map(|wanted| wanted.question(0))
     }
 }

@@ -14,7 +14,7 @@
 use crate::sys;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{Layout, Region};
-use baton_latency::{SLOTS, Table, WatchMemory};
+use baton_latency::{Exemplar, Recorded, SLOTS, Table, WatchMemory};
 use rustix::fs::{
     MemfdFlags, Mode, OFlags, SealFlags, fchmod, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create, open,
 };
@@ -192,9 +192,10 @@ impl WatchReader {
         let given = slot.given();
         let (local, remote) = slot.ends();
         let live = slot.queue_pair().is_some();
-        let table = slot.table();
+        let (table, slowest) = (slot.table(), slot.exemplars());
+        let one_in = if slot.recorded() == Recorded::Wholly { 1 } else { self.0.one_in() };
         let is_it = given > 0 && slot.is_alone() && slot.given() == given;
-        is_it.then_some(WatchedConnection { given, local, remote, live, table })
+        is_it.then_some(WatchedConnection { given, local, remote, live, one_in, table, slowest })
     }
 }
 
@@ -210,8 +211,12 @@ pub struct WatchedConnection {
     pub remote: SocketAddr,
     /// It is still watched.
     pub live: bool,
+    /// Of how many messages one is recorded, on average. If that is more than 1, counts are estimates.
+    pub one_in: u32,
     /// Times in each layer.
     pub table: Table,
+    /// The slowest of its messages that were recorded, those that were sent first, the slowest of each way first.
+    pub slowest: Vec<Exemplar>,
 }
 
 fn valid(memory: Arc<WatchMemory>) -> io::Result<Arc<WatchMemory>> {
@@ -289,7 +294,7 @@ mod tests {
     fn a_reader_cannot_write_to_what_is_watched() {
         let shared = SharedWatch::create().unwrap();
         let ends = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap());
-        shared.memory().give(3, 7, ends.0, ends.1, true);
+        shared.memory().give(3, 7, ends.0, ends.1, Recorded::Wholly);
         let file = shared.read_only().unwrap();
         assert!(SharedWatch::open(file.try_clone().unwrap()).is_err());
         let reader = WatchReader::open(&file).unwrap();

@@ -204,13 +204,15 @@ messages! {
         /// disconnects: one [`Reply::Observed`] for each program and engine, then [`Reply::Done`] with their
         /// number. Those that come later follow by themselves ([`Reply::Failed`] if this program or too many
         /// of its user's observe already).
-        26 Observe {
+        27 Observe {
             /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
             ask: u64,
             /// Selects them by their tuples.
             which: Selector,
             /// Only those of this process.
             pid: Option<u32>,
+            /// Of so many messages one is recorded, on average; of more if another observer wants more.
+            every: u32,
         },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
@@ -354,7 +356,7 @@ messages! {
             code: String,
         },
         /// Somebody watches where the time of messages goes ([`Request::Observe`]): from now on the program
-        /// stamps its calls in the memory of the attached file (version 4). Without a file, no more.
+        /// stamps its calls in the memory of the attached file (version 5). Without a file, no more.
         25 Watch {
             /// Number of the region whose connections are watched.
             region: u32,

@@ -153,11 +153,13 @@ messages! {
         /// Watches where the time of messages goes, of a consumer's connections, by points of time in the memory
         /// of the attached file; without a file, in the one before. A second file has the notes of when frames
         /// arrived.
-        17 Observe {
+        18 Observe {
             /// The consumer's number.
             key: u32,
-            /// The connections: those that one of these selects. With none, nothing is watched any more.
-            which: Vec<Selector>,
+            /// The connections: those that one of these selects. With none, nothing is watched any more. Of so many
+            /// messages of theirs one is recorded, of each connection by the one that selects it and records
+            /// most.
+            which: Vec<(Selector, u32)>,
         },
         /// Asks for a sign of life: [`Report::Here`].
         15 Ask {},

@@ -13,10 +13,11 @@ pub const OLDEST: u32 = 1;
 ///
 /// Version 2 hands a connection to an engine inside the program by three messages instead of seven
 /// ([`Request::Offer`], [`Reply::BringToEngine`](crate::message::Reply::BringToEngine)). Version 3 says why
-/// a connection is given back ([`Reply::GivenBack`](crate::message::Reply::GivenBack)). Version 4 watches where
-/// the time of messages goes ([`Request::Observe`], [`Reply::Watch`](crate::message::Reply::Watch)). Version 5
-/// joins both ends of a connection on this machine ([`Reply::Link`](crate::message::Reply::Link),
-/// [`Reply::Pair`](crate::message::Reply::Pair)).
+/// a connection is given back ([`Reply::GivenBack`](crate::message::Reply::GivenBack)). Version 4 watched where
+/// the time of messages goes, in memory that newer code does not read. Version 5 does so
+/// ([`Request::Observe`], [`Reply::Watch`](crate::message::Reply::Watch)), also of one message in so many, and with the
+/// slowest messages. It also joins both ends of a connection on this machine
+/// ([`Reply::Link`](crate::message::Reply::Link), [`Reply::Pair`](crate::message::Reply::Pair)).
 pub const NEWEST: u32 = 5;
 
 /// A program's first message.

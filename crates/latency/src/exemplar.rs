@@ -8,9 +8,12 @@ pub const PARTS: usize = 8;
 /// The most exemplars of a way of a connection.
 pub const KEPT: usize = 8;
 
+/// The size of an exemplar in memory, in words of 64 bits.
+pub(crate) const WORDS_EACH: usize = 3 + PARTS;
+
 /// The size of the memory of the exemplars of a way, in words of 64 bits: three of its own, and 3 with the
 /// parts for each exemplar.
-pub const KEPT_WORDS: usize = 3 + KEPT * (3 + PARTS);
+pub const KEPT_WORDS: usize = 3 + KEPT * WORDS_EACH;
 
 /// A message with its time in each layer of its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,20 +31,30 @@ pub struct Exemplar {
 }
 
 impl Exemplar {
-    /// Reads the exemplars of a way from a copy of the memory that BPF programs write (`struct slowest` in
-    /// `bpf/programs/latency.h`), slowest first. `None` if one was being written.
+    /// A message with the nanoseconds that it spent in the layers of its way, in their order.
+    pub fn new(direction: Direction, begun: u64, whole: u64, end: u32, parts: [u64; PARTS]) -> Exemplar {
+        Exemplar { direction, begun, whole, end, parts }
+    }
+
+    /// As it lies in memory.
+    pub(crate) fn words(&self) -> [u64; WORDS_EACH] {
+        let mut words = [0; WORDS_EACH];
+        words[..3].copy_from_slice(&[self.begun, self.whole, self.end.into()]);
+        words[3..].copy_from_slice(&self.parts);
+        words
+    }
+
+    /// Reads the exemplars of a way from a copy of the memory that BPF programs and engines write (`struct slowest`
+    /// in `bpf/programs/latency.h`), slowest first. `None` if one was being written.
     pub fn of_words(direction: Direction, words: &[u64; KEPT_WORDS]) -> Option<Vec<Exemplar>> {
         if !words[0].is_multiple_of(2) {
             return None;
         }
-        let each = words[3..].chunks_exact(3 + PARTS).filter(|words| words[0] > 0);
+        let each = words[3..].chunks_exact(WORDS_EACH).filter(|words| words[0] > 0);
         let mut all: Vec<Exemplar> = each
-            .map(|words| Exemplar {
-                direction,
-                begun: words[0],
-                whole: words[1],
-                end: words[2] as u32,
-                parts: std::array::from_fn(|at| words[3 + at]),
+            .map(|words| {
+                let parts = std::array::from_fn(|at| words[3 + at]);
+                Exemplar::new(direction, words[0], words[1], words[2] as u32, parts)
             })
             .collect();
         all.sort_by_key(|exemplar| std::cmp::Reverse(exemplar.whole));
@@ -54,9 +67,9 @@ impl Exemplar {
         of_way.zip(self.parts).filter(|(layer, ns)| layer.is_part() && *ns > 0)
     }
 
-    /// Nanoseconds that are in none of its layers.
+    /// Nanoseconds that are in none of its layers. Another process may have written any numbers.
     pub fn between(&self) -> u64 {
-        self.whole.saturating_sub(self.layers().map(|(_, ns)| ns).sum())
+        self.layers().fold(self.whole, |left, (_, ns)| left.saturating_sub(ns))
     }
 }
 
@@ -66,7 +79,7 @@ mod tests {
 
     fn words(exemplars: &[(u64, [u64; PARTS])]) -> [u64; KEPT_WORDS] {
         let mut words = [0; KEPT_WORDS];
-        for ((whole, parts), to) in exemplars.iter().zip(words[3..].chunks_exact_mut(3 + PARTS)) {
+        for ((whole, parts), to) in exemplars.iter().zip(words[3..].chunks_exact_mut(WORDS_EACH)) {
             to[..3].copy_from_slice(&[1, *whole, u64::from(u32::MAX)]);
             to[3..].copy_from_slice(parts);
         }
@@ -89,6 +102,8 @@ mod tests {
         let layers: Vec<_> = all[0].layers().collect();
         assert_eq!((layers[0], layers[7]), ((Layer::ReceiveDevice, 1), (Layer::Read, 8)));
         assert_eq!(all[0].between(), 100 - 36);
+        let any = words(&[(100, [u64::MAX; PARTS])]);
+        assert_eq!(Exemplar::of_words(Direction::Receive, &any).unwrap()[0].between(), 0);
     }
 
     #[test]

@@ -15,12 +15,14 @@
 
 #![warn(missing_docs)]
 
+mod course;
 mod exemplar;
 mod flags;
 mod histogram;
 mod layer;
 mod memory_unsafe;
 mod sampler;
+mod slowest;
 mod spans;
 mod stamps;
 mod table;
@@ -29,13 +31,15 @@ mod watch;
 /// A clock: nanoseconds of `CLOCK_MONOTONIC`, never 0. It may be a few nanoseconds off between threads.
 pub type Clock = fn() -> u64;
 
+pub use course::Course;
 pub use exemplar::{Exemplar, KEPT, KEPT_WORDS, PARTS};
 pub use flags::{Flags, SLOTS};
 pub use histogram::{BUCKETS, Counts, Histogram, WORDS, bucket, largest};
 pub use layer::{Direction, LAYERS, Layer};
 pub use memory_unsafe::WatchMemory;
 pub use sampler::Sampler;
+pub use slowest::Slowest;
 pub use spans::Spans;
 pub use stamps::{ENTRIES, Ring, Stamps};
 pub use table::{QUANTILES, Row, Table};
-pub use watch::{Side, Slot, Watch};
+pub use watch::{Recorded, Side, Slot, Watch};

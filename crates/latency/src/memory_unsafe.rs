@@ -86,14 +86,14 @@ impl Deref for WatchMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Layer;
+    use crate::{Layer, Recorded};
 
     #[test]
     fn what_is_watched_is_found_in_memory_made_elsewhere() {
         let memory = WatchMemory::heap();
         assert!(memory.is_valid());
         let ends = ("10.0.0.1:1".parse().unwrap(), "[fd00::2]:65535".parse().unwrap());
-        memory.give(3, 7, ends.0, ends.1, true);
+        memory.give(3, 7, ends.0, ends.1, Recorded::Wholly);
         let slot = memory.slot(3).unwrap();
         memory.record(slot, Layer::Place, 100);
         let base = memory.base.cast::<u8>();
@@ -105,16 +105,19 @@ mod tests {
         assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (100, 100));
         memory.take_back(3);
         assert_eq!((slot.queue_pair(), slot.ends()), (None, ends));
-        memory.give(3, 8, ends.1, ends.0, false);
+        memory.give(3, 8, ends.1, ends.0, Recorded::Together);
         memory.record(slot, Layer::Place, 11);
         assert_eq!((slot.table().layer(Layer::Place).sum, again.all().layer(Layer::Place).sum), (0, 111));
         assert!(!slot.is_alone());
         memory.set_one_in(5);
         memory.record(slot, Layer::Place, 7);
         assert_eq!((again.one_in(), again.all().layer(Layer::Place).sum), (5, 146));
-        memory.single_out(3);
+        memory.set_recorded(3, Recorded::Wholly);
         memory.record(slot, Layer::Place, 7);
         assert_eq!((slot.table().layer(Layer::Place).count, again.all().layer(Layer::Place).sum), (1, 153));
+        memory.set_recorded(3, Recorded::Sampled);
+        memory.record(slot, Layer::Place, 7);
+        assert_eq!((slot.table().layer(Layer::Place).count, again.all().layer(Layer::Place).sum), (6, 188));
         // SAFETY: never read, for it is refused.
         assert!(unsafe { WatchMemory::from_raw_parts(base, WatchMemory::BYTES - 1, Box::new(())) }.is_none());
         // SAFETY: as above.

@@ -50,11 +50,19 @@ impl Ring {
     /// Puts an entry in; false if there is no room.
     #[inline]
     pub fn put(&self, stamps: &Stamps) -> bool {
+        self.put_with(stamps, |_| {})
+    }
+
+    /// As [`Ring::put`]. If there is room, calls `beside` first, with the entry's place.
+    #[inline]
+    pub(crate) fn put_with(&self, stamps: &Stamps, beside: impl FnOnce(usize)) -> bool {
         let tail = self.tail.load(Ordering::Relaxed);
         if tail.wrapping_sub(self.head.load(Ordering::Acquire)) as usize >= ENTRIES {
             return false;
         }
-        let words = &self.entries.0[tail as usize % ENTRIES];
+        let at = tail as usize % ENTRIES;
+        beside(at);
+        let words = &self.entries.0[at];
         for (word, value) in words.iter().zip([stamps.end, stamps.first, stamps.last]) {
             word.store(value, Ordering::Relaxed);
         }
@@ -76,6 +84,12 @@ impl Ring {
         let [end, first, last] = &self.entries.0[head as usize % ENTRIES];
         let of = |word: &AtomicU64| word.load(Ordering::Relaxed);
         Some(Stamps { end: of(end), first: of(first), last: of(last) })
+    }
+
+    /// The place of the oldest entry, which [`Ring::peek`] showed.
+    #[inline]
+    pub(crate) fn oldest(&self) -> usize {
+        self.head.load(Ordering::Relaxed) as usize % ENTRIES
     }
 
     /// Takes out the oldest entry, which [`Ring::peek`] showed.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Watch    header | flags | all: Spans | slot 0 | slot 1 | ... | slot 255
-//!   Slot     owner, both ends | sent: Ring | told: Ring | Spans
+//!   Slot     owner, both ends | sent: Ring | told: Ring | Courses of told | Spans | Slowest, a way each
 //! ```
 //!
 //! The engine gives slots to connections. Engine and consumer write; a reader maps the memory read-only.
@@ -11,12 +11,16 @@
 //! them, spans of each would find no place in the caches. A slot whose connection
 //! has ended stays as it is until another connection gets it, the one that ended first before others.
 //!
-//! One in [`Watch::one_in`] may be recorded of the messages of connections that are watched only together, and
-//! stands for as many: then the counts of `all` are estimates. Spans of a connection of its own always count
-//! every message.
+//! One in [`Watch::one_in`] may be recorded of the messages of connections, and stands for as many: then the counts
+//! are estimates. [`Recorded`] says of which.
+//!
+//! A connection with spans of its own keeps the [`Slowest`] of the messages that are recorded on each way, with
+//! the time in each layer. The engine sees the end of those that are sent, and the consumer that of those that
+//! come; `Courses` tells it the engine's part.
 
-use crate::stamps::Ring;
-use crate::{Flags, SLOTS, Sampler, Spans, Table};
+use crate::course::Courses;
+use crate::stamps::{Ring, Stamps};
+use crate::{Course, Direction, Exemplar, Flags, SLOTS, Sampler, Slowest, Spans, Table};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -24,7 +28,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"BATONLAT");
 
 /// Layout of this file.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Spans of one consumer of an engine. All zeros but the header is an empty one.
 #[derive(Debug)]
@@ -56,6 +60,17 @@ pub enum Side {
     Consumer = 1,
 }
 
+/// Where the times of a connection's messages go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Recorded {
+    /// To those of all connections: of every message, or of one in [`Watch::one_in`].
+    Together = 0,
+    /// To spans of its own too, of every message.
+    Wholly = 1,
+    /// To spans of its own too, of one message in [`Watch::one_in`].
+    Sampled = 2,
+}
+
 /// Rings and spans of one connection.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -64,8 +79,8 @@ pub struct Slot {
     owner: AtomicU64,
     /// Times that the slot was given.
     given: AtomicU64,
-    /// 1 if the connection has spans of its own.
-    alone: AtomicU64,
+    /// Where its times go, by the number of a [`Recorded`].
+    recorded: AtomicU64,
     /// Local address, remote address, in IPv6's form; high half first.
     addresses: [AtomicU64; 4],
     /// Local port in the upper half, remote port in the lower.
@@ -74,7 +89,9 @@ pub struct Slot {
     pub sent: Ring,
     /// Messages that the consumer was told of, for it.
     pub told: Ring,
+    courses: Courses,
     spans: Spans,
+    slowest: [Slowest; 2],
 }
 
 impl Watch {
@@ -115,12 +132,12 @@ impl Watch {
     /// Records a time in nanoseconds that a message of a slot's connection spent in a layer.
     #[inline]
     pub fn record(&self, slot: &Slot, layer: crate::Layer, ns: u64) {
-        if slot.is_alone() {
-            slot.spans.record(layer, ns);
-            self.all.record(layer, ns);
-        } else {
-            self.record_together(layer, ns);
+        let recorded = slot.recorded();
+        let messages = if recorded == Recorded::Wholly { 1 } else { self.one_in() };
+        if recorded != Recorded::Together {
+            slot.spans.record_for(layer, ns, messages);
         }
+        self.all.record_for(layer, ns, messages);
     }
 
     /// As [`Watch::record`] for a connection that is watched only together with others: without a look at its slot.
@@ -129,7 +146,7 @@ impl Watch {
         self.all.record_for(layer, ns, self.one_in());
     }
 
-    /// One in so many is recorded, on average, of the messages of connections that are watched only together.
+    /// One in so many is recorded, on average, of the messages of connections that are not recorded wholly.
     #[inline]
     pub fn one_in(&self) -> u32 {
         self.one_in.load(Ordering::Relaxed).clamp(1, Sampler::RAREST)
@@ -141,18 +158,19 @@ impl Watch {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
-    /// Gives the connection of a slot spans of its own. For the engine.
-    pub fn single_out(&self, at: usize) {
-        if let Some(slot) = self.slots.get(at) {
-            slot.alone.store(1, Ordering::Relaxed);
+    /// Changes where the times of a slot's connection go. For the engine.
+    pub fn set_recorded(&self, at: usize, recorded: Recorded) {
+        if let Some(slot) = self.slots.get(at).filter(|slot| slot.recorded() != recorded) {
+            slot.recorded.store(recorded as u64, Ordering::Relaxed);
             self.changes.fetch_add(1, Ordering::Release);
         }
     }
 
-    /// Gives a slot to a connection; `alone`: with spans of its own. For the engine.
-    pub fn give(&self, at: usize, qp: u32, local: SocketAddr, remote: SocketAddr, alone: bool) {
+    /// Gives a slot to a connection. For the engine.
+    pub fn give(&self, at: usize, qp: u32, local: SocketAddr, remote: SocketAddr, recorded: Recorded) {
         let Some(slot) = self.slots.get(at) else { return };
         slot.spans.clear();
+        slot.slowest.iter().for_each(Slowest::clear);
         // A consumer that is still at the end of the connection before may spoil a few entries of this one.
         slot.sent.clear();
         slot.told.clear();
@@ -162,7 +180,7 @@ impl Watch {
             words[1].store(bits as u64, Ordering::Relaxed);
         }
         slot.ports.store(u64::from(local.port()) << 16 | u64::from(remote.port()), Ordering::Relaxed);
-        slot.alone.store(alone.into(), Ordering::Relaxed);
+        slot.recorded.store(recorded as u64, Ordering::Relaxed);
         slot.given.fetch_add(1, Ordering::Relaxed);
         slot.owner.store(u64::from(qp) + 1, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
@@ -218,9 +236,43 @@ impl Slot {
         (SocketAddr::new(address(a, b), (ports >> 16) as u16), SocketAddr::new(address(c, d), ports as u16))
     }
 
+    /// Where the times go of the connection that has the slot or had it last.
+    #[inline]
+    pub fn recorded(&self) -> Recorded {
+        match self.recorded.load(Ordering::Relaxed) {
+            0 => Recorded::Together,
+            1 => Recorded::Wholly,
+            _ => Recorded::Sampled,
+        }
+    }
+
     /// True if the connection that has the slot, or had it last, has spans of its own.
+    #[inline]
     pub fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Relaxed) != 0
+        self.recorded() != Recorded::Together
+    }
+
+    /// Tells the consumer of a message, with the engine's part of it if the message may be kept; false if there is
+    /// no room. For the engine.
+    #[inline]
+    pub fn tell(&self, stamps: &Stamps, course: Option<&Course>) -> bool {
+        self.told.put_with(stamps, |at| course.into_iter().for_each(|course| self.courses.put(at, course)))
+    }
+
+    /// The engine's part of the oldest message in `told`. For the consumer.
+    pub fn course(&self) -> Course {
+        self.courses.get(self.told.oldest())
+    }
+
+    /// The slowest messages of a way, to keep one. Those that are sent are the engine's, the others the consumer's.
+    #[inline]
+    pub fn slowest(&self, direction: Direction) -> &Slowest {
+        &self.slowest[direction as usize]
+    }
+
+    /// The slowest messages of both ways at this moment, those that were sent first, the slowest of each first.
+    pub fn exemplars(&self) -> Vec<Exemplar> {
+        Direction::ALL.into_iter().flat_map(|way| self.slowest(way).read(way)).collect()
     }
 
     /// The spans of the connection that has the slot or had it last.

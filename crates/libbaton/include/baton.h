@@ -322,6 +322,9 @@ int baton_epoll_wait(
 /* The connection has ended. */
 #define BATON_PLACE_ENDED 3
 
+/* Its other end is in a program of this machine, and its bytes go through memory that both share. */
+#define BATON_PLACE_PAIR 4
+
 /* Connects to the service that listens at `path`; NULL stands for the default path,
  * /run/baton/baton.sock. Returns NULL on failure, with `errno` set as by `connect(2)`; EACCES
  * also if the service refuses this user or this version of the library.

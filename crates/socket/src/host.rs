@@ -36,7 +36,7 @@ use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::frame_io::{FrameIo, PortError};
 use baton_engine::region::EngineRegion;
 use baton_engine::streamer::{ConsumerId, WatchError};
-use baton_latency::WatchMemory;
+use baton_latency::{Recorded, WatchMemory};
 use baton_tcp::time::Instant;
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -149,6 +149,16 @@ impl<P: FrameIo> Host<P> {
     /// Those of [`baton_engine::streamer::Streamer::watch_some`].
     pub fn watch_some(&mut self, one_in: u32) -> Result<(), WatchError> {
         self.engine.streamer().watch_some(OURS, one_in)
+    }
+
+    /// Watches all connections, those that open later too, each with spans of its own and its slowest messages; of one
+    /// message in `one_in`, on average, which stands for as many.
+    ///
+    /// # Errors
+    /// Those of [`baton_engine::streamer::Streamer::watch_those`].
+    pub fn watch_each(&mut self, one_in: u32) -> Result<(), WatchError> {
+        let recorded = if one_in > 1 { Recorded::Sampled } else { Recorded::Wholly };
+        self.engine.streamer().watch_those(OURS, move |_| Some(recorded), one_in)
     }
 
     /// Runs one turn of the engine. [`Consumer::next_event`] then returns the events.

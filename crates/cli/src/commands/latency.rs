@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use baton_apps::signal::Stop;
 use baton_kernel::latency::{LatencyError, Wanted};
 use baton_lab::report::latency::{Entry, Report};
-use baton_latency::KEPT;
+use baton_latency::{KEPT, Sampler};
 use baton_wire::addr::Tuple;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,7 @@ use std::time::Duration;
     after_help = "A connection is watched from its next call to send or to receive on. On each way one message at a \
                   time is followed, from call to device and from device to call. The times of the layers and what \
                   lies between them add up to the whole. With --watch each table is of the last second, but max is of \
-                  all time. Of each connection and way the 8 slowest messages in the kernel are kept. All connections \
-                  are those of this network namespace, except with --pid, and those in engines of the services that \
+                  all time. Of each connection and way the 8 slowest messages are kept. All connections are those of this network namespace, except with --pid, and those in engines of the services that \
                   are running: the host's, and that of `baton run`. A connection that moves is shown in both \
                   places.\n\n\
                   Examples:\n  baton latency --port 6379\n  baton latency --pid 1234 --seconds 10 --each\n  \
@@ -46,6 +45,10 @@ pub struct Args {
     /// All connections; those beyond 256 at a time are counted only
     #[arg(long, group = "which")]
     all: bool,
+    /// Record one message in N, at random, of connections in engines; counts are estimates then [default: 128 with
+    /// --all, else 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(Sampler::RAREST)))]
+    every: Option<u32>,
     /// How long to look
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, conflicts_with = "watch")]
     seconds: f64,
@@ -77,6 +80,9 @@ pub struct Args {
 
 /// Time between two tables of --watch.
 const EVERY: Duration = Duration::from_secs(1);
+/// Of so many messages in engines one is recorded if all connections are wanted: there may be hundreds, and each
+/// message that is recorded costs.
+const ONE_IN: u32 = 128;
 /// Time between two looks whether to end.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -88,7 +94,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let time = length(args.seconds)?;
     let stop = Stop::install().context("cannot catch signals")?;
-    let services = Services::ask(args.socket.as_deref(), &wanted)?;
+    let every = args.every.unwrap_or(if args.all { ONE_IN } else { 1 });
+    let services = Services::ask(args.socket.as_deref(), &wanted, every)?;
     if let Wanted::Tuple(tuple) = &wanted {
         exists(tuple, &services)?;
     }
@@ -103,13 +110,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         sleep(LOOK.min(time.saturating_sub(sources.started().elapsed())));
         sources.look();
     }
-    let report = Report { show_slowest: args.slowest.into(), ..sources.read()? };
+    let mut report = Report { show_slowest: args.slowest.into(), ..sources.read()? };
     let nothing = report.entries.is_empty() && report.earlier_count() == 0;
+    if let Some((path, frames)) = frames.filter(|_| !nothing) {
+        report.notes.extend(frames.write(path, &report)?);
+    }
     if let Some(path) = args.html.as_deref().filter(|_| !nothing) {
         write(path, &report.page())?;
-    }
-    if let Some((path, frames)) = frames.filter(|_| !nothing) {
-        frames.write(path, &report)?;
     }
     if args.json {
         writeln!(std::io::stdout(), "{}", report.json()?)?;
@@ -118,9 +125,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write!(std::io::stdout(), "{}", moves.unwrap_or_else(|| report.text(args.each)))?;
     }
     if nothing {
+        let each = if every > 1 { ", and --every 1 records each message in engines" } else { "" };
         bail!(
             "no call to send or to receive was seen on such a connection in {:.1} s; `ss -tnp` lists connections, and \
-             --seconds looks longer",
+             --seconds looks longer{each}",
             report.seconds
         );
     }

@@ -3,6 +3,7 @@
 use super::Source;
 use anyhow::Context;
 use baton_client::{Observed, Service, Sighting};
+use baton_ipc::engine::monotonic;
 use baton_ipc::message::Selector;
 use baton_kernel::latency::Wanted;
 use baton_lab::report::latency::{Earlier, Entry, Report};
@@ -25,6 +26,8 @@ pub struct Engines {
     silent: BTreeSet<String>,
     /// Arrivals of memories that are no more, by engine.
     arrivals: BTreeMap<String, Arrivals>,
+    /// Of how many messages one is recorded, where not all are.
+    rates: BTreeSet<u32>,
 }
 
 /// Messages that engines received, and those of them whose frames' arrivals are known.
@@ -43,6 +46,8 @@ struct Memory {
     before: [u64; 2],
     /// Messages received before we came.
     arrivals_before: Arrivals,
+    /// When we came; 0 if nobody was there before us.
+    since_ns: u64,
     /// Nothing more is stamped there.
     over: bool,
 }
@@ -59,18 +64,18 @@ struct Seen {
 }
 
 impl Engines {
-    /// Starts to observe.
+    /// Starts to observe one message in `every`.
     ///
     /// # Errors
-    /// Those of [`Service::observe`].
-    pub fn open(service: Service, wanted: &Wanted) -> anyhow::Result<Engines> {
+    /// Those of [`Service::observe_some`].
+    pub fn open(service: Service, wanted: &Wanted, every: u32) -> anyhow::Result<Engines> {
         let (which, pid) = match *wanted {
             Wanted::All => (Selector::All, None),
             Wanted::Port(port) => (Selector::Port(port), None),
             Wanted::Tuple(tuple) => (Selector::Tuple(tuple), None),
             Wanted::Pid(pid) => (Selector::All, Some(pid)),
         };
-        service.observe(which, pid).context("the service does not show times")?;
+        service.observe_some(which, pid, every).context("the service does not show times")?;
         Ok(Engines {
             service,
             which,
@@ -81,6 +86,7 @@ impl Engines {
             missed: 0,
             silent: BTreeSet::new(),
             arrivals: BTreeMap::new(),
+            rates: BTreeSet::new(),
         })
     }
 
@@ -128,7 +134,8 @@ impl Memory {
         let before = if observed.fresh { [0; 2] } else { [observed.memory.left_out(), observed.memory.missed()] };
         let program = format!("{}[{}]", observed.name, observed.program.pid);
         let arrivals_before = if observed.fresh { Arrivals::default() } else { Arrivals::of(&observed.memory.all()) };
-        Memory { observed, program, slots, before, arrivals_before, over: false }
+        let since_ns = if observed.fresh { 0 } else { monotonic() };
+        Memory { observed, program, slots, before, arrivals_before, since_ns, over: false }
     }
 
     /// The messages received since we came.
@@ -175,8 +182,9 @@ impl Memory {
             closed: false,
             skipped: [0; 2],
             lost: [0; 2],
+            one_in: found.one_in,
             table,
-            slowest: Vec::new(),
+            slowest: found.slowest.into_iter().filter(|slow| slow.begun >= self.since_ns).collect(),
         })
     }
 
@@ -240,6 +248,13 @@ impl Source for Engines {
         if missed > 0 {
             notes.push(format!("engine: {missed} messages have no times, since their points found no room"));
         }
+        self.rates.extend(entries.iter().map(|entry| entry.one_in).filter(|one_in| *one_in > 1));
+        for one_in in &self.rates {
+            notes.push(format!(
+                "engine: one message in {one_in} is recorded and stands for as many, so counts are estimates; --every 1 \
+                 records each"
+            ));
+        }
         for program in &self.silent {
             notes.push(format!("engine: {program} does not stamp its calls; what it reads has no whole"));
         }
@@ -257,7 +272,8 @@ fn joined(entries: Vec<Entry>) -> Vec<Entry> {
         match places.get(&(entry.connection.clone(), entry.pid)) {
             Some(at) => {
                 all[*at].table.add(&entry.table);
-                all[*at].closed = entry.closed;
+                all[*at].slowest.extend(entry.slowest);
+                (all[*at].closed, all[*at].one_in) = (entry.closed, entry.one_in.max(all[*at].one_in));
             }
             None => {
                 places.insert((entry.connection.clone(), entry.pid), all.len());

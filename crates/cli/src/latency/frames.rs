@@ -10,7 +10,7 @@ use anyhow::{Context, anyhow};
 use baton_analyse::read::{Passing, PassingPacket};
 use baton_apps::fail::usage;
 use baton_kernel::latency::Wanted;
-use baton_lab::report::latency::{Report, told};
+use baton_lab::report::latency::{Report, Slow, told};
 use baton_latency::{Direction, Exemplar};
 use baton_port::pcapng::{self, About};
 use baton_wire::addr::Tuple;
@@ -76,17 +76,22 @@ impl Frames {
         Ok(Frames { ends, thread })
     }
 
-    /// Ends the capture and writes what it has of the report's connections.
+    /// Ends the capture and writes what it has of the report's connections. Returns a sentence if the frames of some
+    /// of an engine's slowest messages are not in it.
     ///
     /// # Errors
     /// If frames could not be read, or the file cannot be written.
-    pub fn write(self, path: &Path, report: &Report) -> anyhow::Result<()> {
+    pub fn write(self, path: &Path, report: &Report) -> anyhow::Result<Option<String>> {
         self.ends.store(true, Ordering::Relaxed);
         let kept = self.thread.join().map_err(|_| anyhow!("the capture failed"))?.context("cannot read frames")?;
         let refuse = |error| usage(format!("cannot write {}: {error}", path.display()), "name another file");
         let mut file = WholeFile::create(path).map_err(refuse)?;
         kept.write(&mut file, report).with_context(|| format!("writing {}", path.display()))?;
-        file.keep()
+        file.keep()?;
+        let missing = kept.missing(report);
+        Ok((missing > 0).then(|| {
+            format!("engine: {missing} of the slowest messages are not marked in the capture, which lacks their frames")
+        }))
     }
 }
 
@@ -178,11 +183,19 @@ impl Kept {
         comments
     }
 
+    /// How many of the slowest messages of engines have no frame.
+    fn missing(&self, report: &Report) -> usize {
+        let has_frame = |slow: &Slow<'_>| {
+            tuple(slow.connection).is_ok_and(|tuple| self.frame_of(&tuple, slow.message, slow.unix_ns).is_some())
+        };
+        report.slowest().iter().filter(|slow| slow.place == "engine" && !has_frame(slow)).count()
+    }
+
     /// The frame with a message's last byte: that which went when it was sent, or came when it was received.
     /// The bytes may have passed more than once.
     fn frame_of(&self, tuple: &Tuple, slow: &Exemplar, unix_ns: u64) -> Option<usize> {
         let outgoing = slow.direction == Direction::Transmit;
-        let passed = unix_ns + if outgoing { slow.whole } else { 0 };
+        let passed = unix_ns.saturating_add(if outgoing { slow.whole } else { 0 });
         let holds = |frame: &Frame| {
             let before_end = slow.end.wrapping_sub(1).wrapping_sub(frame.seq);
             frame.outgoing == outgoing && frame.tuple == *tuple && before_end < frame.payload

@@ -38,6 +38,7 @@ impl Kernel {
             closed: watched.closed,
             skipped: [watched.transmit.skipped, watched.receive.skipped],
             lost: [watched.transmit.lost, watched.receive.lost],
+            one_in: 1,
             table: watched.table,
             slowest: watched.slowest,
         }

@@ -118,10 +118,10 @@ pub struct Services {
 }
 
 impl Services {
-    /// Asks the service at `socket`. An error becomes a note.
+    /// Asks the service at `socket` for every message. An error becomes a note.
     pub fn at(socket: &Path, wanted: &Wanted) -> Services {
         let mut services = Services::default();
-        let engines = reach(socket).map_err(anyhow::Error::from).and_then(|service| Engines::open(service, wanted));
+        let engines = reach(socket).map_err(anyhow::Error::from).and_then(|service| Engines::open(service, wanted, 1));
         services.add(socket, engines);
         services
     }
@@ -134,16 +134,17 @@ impl Services {
     }
 
     /// Asks the service at `socket`; without, those that there are: the host's, and the one that `baton run`
-    /// started in the network namespace of the wanted process or in ours. That there is none is no error then.
+    /// started in the network namespace of the wanted process or in ours. That there is none is no error then. One
+    /// message in `every` is recorded.
     ///
     /// # Errors
     /// A usage error if the service that was named cannot be reached or does not show times.
-    pub fn ask(socket: Option<&Path>, wanted: &Wanted) -> anyhow::Result<Services> {
+    pub fn ask(socket: Option<&Path>, wanted: &Wanted, every: u32) -> anyhow::Result<Services> {
         let mut services = Services::default();
         if let Some(socket) = socket {
             let remedy = "check that 'baton service' is running and that its [access] section lists this user";
             let service = reach(socket).map_err(|error| usage(format!("{}: {error}", socket.display()), remedy))?;
-            services.found.push(Engines::open(service, wanted)?);
+            services.found.push(Engines::open(service, wanted, every)?);
             return Ok(services);
         }
         let namespace = match wanted {
@@ -152,7 +153,7 @@ impl Services {
         };
         for socket in [Some(PathBuf::from(SOCKET)), private_socket(Path::new(&namespace))].into_iter().flatten() {
             let engines = match reach(&socket) {
-                Ok(service) => Engines::open(service, wanted),
+                Ok(service) => Engines::open(service, wanted, every),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => continue,
                 Err(error) => Err(error.into()),
             };

@@ -6,7 +6,7 @@ use baton_client::Service;
 use baton_ipc::message::Selector;
 use baton_kernel::latency::{By, sights};
 use baton_testkit::{Running, output, skip, wait_for};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::process::{Command, Output, Stdio};
@@ -198,6 +198,76 @@ pub fn an_observer_that_is_killed_ends_the_watching(world: &World) {
         fresh
     });
     assert_eq!(service.list().unwrap().len(), 1);
+    talk.end();
+}
+
+/// A program that is stopped for a while wakes up late.
+pub fn a_slow_message_of_an_engine_is_shown(world: &World) {
+    const STOPPED: Duration = Duration::from_millis(300);
+    let talk = Talk::start(world, "service");
+    let mut command = Command::new(baton());
+    command.args(["latency", "--port", "8103", "--seconds", "1000", "--json", "--pcap", "pcap", "--socket"]);
+    command.arg(world.socket()).current_dir(world.home.path()).stdin(Stdio::null());
+    command.stdout(fs::File::create(world.file("seen")).unwrap());
+    let mut looking = world.ours.enter(|| Running::start(&mut command));
+    let mut pid = None;
+    wait_for("the observer", || {
+        let next = talk.service();
+        next.observe(Selector::All, None).unwrap();
+        for sighting in next.sightings() {
+            if let baton_client::Sighting::Begun(observed) = sighting
+                && !observed.fresh
+            {
+                pid = Pid::from_raw(observed.program.pid as i32);
+            }
+        }
+        pid.is_some()
+    });
+    // Most often it waits for bytes when it is stopped.
+    for _ in 0..3 {
+        kill_process(pid.unwrap(), Signal::STOP).unwrap();
+        std::thread::sleep(STOPPED);
+        kill_process(pid.unwrap(), Signal::CONT).unwrap();
+        std::thread::sleep(STOPPED);
+    }
+    looking.signal(Signal::INT);
+    assert!(looking.child().wait().unwrap().success());
+    let json: Value = serde_json::from_str(&fs::read_to_string(world.file("seen")).unwrap()).unwrap();
+    let all = json["slowest"].as_array().unwrap();
+    let is_late = |it: &Value| {
+        let wake_up = it["layers"].as_array().unwrap().iter().find(|part| part["layer"] == "wake-up");
+        it["place"] == "engine"
+            && wake_up.is_some_and(|part| part["ns"].as_u64() >= Some(STOPPED.as_nanos() as u64 / 2))
+    };
+    assert!(all.iter().any(is_late), "{json}");
+    let notes = json["notes"].as_array().unwrap();
+    // Each is at its frame in the capture, or said to have none.
+    let pcap = fs::read(world.file("pcap")).unwrap();
+    let marked = pcap.windows(6).filter(|bytes| bytes == b" took ").count();
+    let unmarked = notes.iter().find_map(|note| {
+        let text = note.as_str().unwrap().strip_prefix("engine: ")?;
+        let (count, rest) = text.split_once(' ')?;
+        rest.starts_with("of the slowest messages are not marked").then(|| count.parse().unwrap())
+    });
+    assert_eq!(marked + unmarked.unwrap_or(0), all.len(), "{json}");
+    talk.end();
+}
+
+/// With all connections one message in so many is recorded, unless each is asked for.
+pub fn all_connections_of_engines_are_sampled(world: &World) {
+    let talk = Talk::start(world, "service");
+    for (words, one_in) in [(&["--all"][..], 128), (&["--all", "--every", "1"], 1), (&["--port", "8103"], 1)] {
+        let seen = latency(world, &[words, &["--seconds", "1.5", "--json"]].concat());
+        let json: Value = serde_json::from_slice(&seen.stdout).unwrap_or_else(|error| panic!("{error}: {seen:?}"));
+        let all = json["connections"].as_array().unwrap();
+        let there = all.iter().find(|it| it["place"] == "engine").unwrap_or_else(|| panic!("{json}"));
+        let counted = count(there, 0, "whole");
+        assert!(there["one_in"] == one_in && counted > 0 && counted.is_multiple_of(one_in), "{there}");
+        let notes = json["notes"].to_string();
+        assert_eq!(notes.contains("one message in 128 is recorded"), one_in > 1, "{notes}");
+        let slowest = json["slowest"].as_array().unwrap();
+        assert!(slowest.iter().any(|it| it["place"] == "engine"), "{json}");
+    }
     talk.end();
 }
 

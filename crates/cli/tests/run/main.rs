@@ -227,6 +227,8 @@ alone! {
     a_moved_connection_has_both_places_inside:;
     engines_are_shown_where_the_kernel_cannot_be:;
     an_observer_that_is_killed_ends_the_watching:;
+    a_slow_message_of_an_engine_is_shown:;
+    all_connections_of_engines_are_sampled:;
     a_run_prints_where_the_time_went:;
     a_service_that_is_not_there_is_said:;
 }

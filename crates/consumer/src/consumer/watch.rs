@@ -7,7 +7,7 @@
 //! engine says whether there is something to record.
 
 use super::{Conn, Consumer};
-use baton_latency::{Clock, Layer, Sampler, Side, Slot, Stamps, WatchMemory};
+use baton_latency::{Clock, Direction, Exemplar, Layer, PARTS, Recorded, Sampler, Side, Slot, Stamps, WatchMemory};
 use std::sync::Arc;
 
 /// Where the points of a queue pair go.
@@ -17,11 +17,13 @@ struct Place {
     slot: u16,
     /// Every message is recorded.
     wholly: bool,
+    /// It has spans of its own.
+    own: bool,
     /// The first write since bytes were read, if every message is recorded; 0 for none.
     asked: u64,
 }
 
-const NONE: Place = Place { slot: u16::MAX, wholly: false, asked: 0 };
+const NONE: Place = Place { slot: u16::MAX, wholly: false, own: false, asked: 0 };
 
 /// The consumer's side of what is watched.
 pub(super) struct Watcher {
@@ -53,8 +55,9 @@ impl Watcher {
             if self.places.len() <= qp {
                 self.places.resize(qp + 1, NONE);
             }
-            let wholly = one_in == 1 || slot.is_alone();
-            self.places[qp] = Place { slot: at as u16, wholly, asked: 0 };
+            let recorded = slot.recorded();
+            let (wholly, own) = (one_in == 1 || recorded == Recorded::Wholly, recorded != Recorded::Together);
+            self.places[qp] = Place { slot: at as u16, wholly, own, asked: 0 };
             self.any_wholly |= wholly;
         }
     }
@@ -167,6 +170,9 @@ impl Consumer {
             watcher.memory.record(slot, Layer::Answer, now.saturating_sub(asked));
         }
         while let Some(message) = slot.told.peek().filter(|message| message.end <= read) {
+            let whole = now.saturating_sub(message.first);
+            let slowest = slot.slowest(Direction::Receive);
+            let course = (place.own && slowest.takes(whole)).then(|| slot.course());
             slot.told.pass();
             if message.end <= before && !place.wholly {
                 // A call took it that had begun before the flag was raised.
@@ -174,13 +180,20 @@ impl Consumer {
                 continue;
             }
             let runs = entered.max(message.last);
-            let record = |layer, ns| match place.wholly {
+            let record = |layer, ns| match place.own {
                 true => watcher.memory.record(slot, layer, ns),
                 false => watcher.memory.record_together(layer, ns),
             };
-            record(Layer::WakeUp, runs - message.last);
-            record(Layer::Read, now.saturating_sub(runs));
-            record(Layer::Receive, now.saturating_sub(message.first));
+            let (wake_up, reading) = (runs - message.last, now.saturating_sub(runs));
+            record(Layer::WakeUp, wake_up);
+            record(Layer::Read, reading);
+            record(Layer::Receive, whole);
+            if let Some(course) = course {
+                let mut parts = [0; PARTS];
+                parts[..PARTS - 2].copy_from_slice(&course.parts);
+                parts[PARTS - 2..].copy_from_slice(&[wake_up, reading]);
+                slowest.keep(&Exemplar::new(Direction::Receive, message.first, whole, course.end, parts));
+            }
         }
         if !place.wholly && slot.told.peek().is_none() {
             watcher.memory.told.lower(place.slot.into());

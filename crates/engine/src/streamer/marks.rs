@@ -21,7 +21,7 @@ mod transmit;
 
 use super::context::{Flow, bits};
 use super::{ConnId, ConsumerId, Streamer};
-use baton_latency::{Clock, Layer, SLOTS, Sampler, Slot, WatchMemory};
+use baton_latency::{Clock, Layer, Recorded, SLOTS, Sampler, Slot, WatchMemory};
 use baton_wire::addr::Tuple;
 use receive::Incoming;
 pub(super) use receive::mark_told;
@@ -47,19 +47,15 @@ pub enum WatchError {
     Full,
 }
 
-/// Which connections of a consumer are watched once they are open.
-struct Chosen {
-    selects: Box<dyn Fn(&Tuple) -> bool + Send + Sync>,
-    /// Each with spans of its own.
-    alone: bool,
-}
+/// Which connections of a consumer are watched once they are open, and where their times go.
+type Chosen = Box<dyn Fn(&Tuple) -> Option<Recorded> + Send + Sync>;
 
 /// Memory of a consumer, and which of its slots are free.
 struct Watching {
     memory: Arc<WatchMemory>,
     /// `None`: only those that are named.
     chosen: Option<Chosen>,
-    /// Chooses the bursts of which messages are recorded; `None` if all are.
+    /// Chooses the bursts of which messages are recorded; `None` if all are. It has the rate of the memory.
     sampler: Option<Sampler>,
     /// The burst at hand is one of them.
     samples: bool,
@@ -101,9 +97,14 @@ impl Target {
         self.memory.slot(usize::from(self.slot))
     }
 
-    /// Records a time of a connection of which every message is recorded, or only some are.
-    fn record(&self, wholly: bool, layer: Layer, ns: u64) {
-        match self.slot().filter(|_| wholly) {
+    /// The slot of a connection that has spans of its own.
+    fn own(&self) -> Option<&Slot> {
+        self.slot().filter(|slot| slot.is_alone())
+    }
+
+    /// Records a time of a connection that has spans of its `own`, or has none.
+    fn record(&self, own: Option<&Slot>, layer: Layer, ns: u64) {
+        match own {
             Some(slot) => self.memory.record(slot, layer, ns),
             None => self.memory.record_together(layer, ns),
         }
@@ -117,6 +118,11 @@ impl Marks {
 
     fn watching(&mut self, id: u16) -> Option<&mut Watching> {
         self.consumers.get_mut(usize::from(id))?.as_mut()
+    }
+
+    /// True if every message is recorded of a connection whose times go there.
+    fn records_wholly(&mut self, id: u16, recorded: Recorded) -> bool {
+        recorded == Recorded::Wholly || self.watching(id).is_none_or(|watching| watching.sampler.is_none())
     }
 
     /// Whether every message of a watched connection is recorded.
@@ -187,7 +193,7 @@ impl Streamer {
         if !self.flows[conn.0].has(bits::ATTACHED) {
             return Err(WatchError::NoConnection);
         }
-        self.watch_flow(conn, true)
+        self.watch_flow(conn, Recorded::Wholly)
     }
 
     /// Watches all connections of a consumer together, those that open later too. Each takes a slot, and those
@@ -206,21 +212,22 @@ impl Streamer {
     /// # Errors
     /// Those of [`Streamer::watch_all`].
     pub fn watch_some(&mut self, id: ConsumerId, one_in: u32) -> Result<(), WatchError> {
-        self.choose(id, Chosen { selects: Box::new(|_| true), alone: false }, one_in)
+        self.choose(id, Box::new(|_| Some(Recorded::Together)), one_in)
     }
 
-    /// Watches the connections of a consumer whose tuple `selects`, each with spans of its own, and those that
-    /// open later too. Others are watched no more. Those that find no slot are not watched, and counted in the
-    /// memory.
+    /// Watches the connections of a consumer whose tuple `selects`, as it says for each, and those that open later
+    /// too. Others are watched no more. Those that find no slot are not watched, and counted in the memory.
+    /// `one_in`: of how many messages one is recorded where not all are.
     ///
     /// # Errors
     /// As [`Streamer::watch_all`].
     pub fn watch_those(
         &mut self,
         id: ConsumerId,
-        selects: impl Fn(&Tuple) -> bool + Send + Sync + 'static,
+        selects: impl Fn(&Tuple) -> Option<Recorded> + Send + Sync + 'static,
+        one_in: u32,
     ) -> Result<(), WatchError> {
-        self.choose(id, Chosen { selects: Box::new(selects), alone: true }, 1)
+        self.choose(id, Box::new(selects), one_in)
     }
 
     fn choose(&mut self, id: ConsumerId, chosen: Chosen, one_in: u32) -> Result<(), WatchError> {
@@ -234,18 +241,18 @@ impl Streamer {
                 continue;
             };
             match self.chosen_for(conn) {
-                Some(alone) => all = all.and(self.watch_flow(conn, alone)),
+                Some(recorded) => all = all.and(self.watch_flow(conn, recorded)),
                 None => self.forget_marks(conn),
             }
         }
         all
     }
 
-    /// If a connection is among the chosen ones: whether it gets spans of its own.
-    fn chosen_for(&mut self, conn: ConnId) -> Option<bool> {
+    /// If a connection is among the chosen ones: where its times go.
+    fn chosen_for(&mut self, conn: ConnId) -> Option<Recorded> {
         let flow = &self.flows[conn.0];
         let chosen = self.marks.as_mut()?.watching(flow.consumer)?.chosen.as_ref()?;
-        (chosen.selects)(&flow.rx.tuple).then_some(chosen.alone)
+        chosen(&flow.rx.tuple)
     }
 
     /// Watches the connection of a queue pair no more.
@@ -258,31 +265,32 @@ impl Streamer {
     /// A connection has its queue pair now.
     #[cold]
     pub(super) fn mark_opened(&mut self, conn: ConnId) {
-        let alone = self.chosen_for(conn).filter(|_| self.flows[conn.0].has(bits::ATTACHED));
-        if let Some(alone) = alone {
+        let chosen = self.chosen_for(conn).filter(|_| self.flows[conn.0].has(bits::ATTACHED));
+        if let Some(recorded) = chosen {
             // With all slots taken it goes unwatched.
-            let _ = self.watch_flow(conn, alone);
+            let _ = self.watch_flow(conn, recorded);
         }
     }
 
-    fn watch_flow(&mut self, conn: ConnId, alone: bool) -> Result<(), WatchError> {
+    fn watch_flow(&mut self, conn: ConnId, recorded: Recorded) -> Result<(), WatchError> {
         let flow = &mut self.flows[conn.0];
         let marks = self.marks.as_mut().ok_or(WatchError::NoMemory)?;
         if flow.has(bits::WATCHED) {
             let Some(target) = marks.watched(conn).map(|watched| watched.outgoing.target().clone()) else {
                 return Ok(());
             };
-            if alone {
-                target.memory.single_out(usize::from(target.slot));
+            // One that was singled out stays so when all are watched together.
+            if recorded != Recorded::Together {
+                target.memory.set_recorded(usize::from(target.slot), recorded);
             }
-            let is_alone = target.slot().is_some_and(Slot::is_alone);
-            let wholly = is_alone || marks.watching(flow.consumer).is_none_or(|watching| watching.sampler.is_none());
+            let recorded = target.slot().map_or(recorded, Slot::recorded);
+            let wholly = marks.records_wholly(flow.consumer, recorded);
             marks.set_wholly(flow, wholly);
             return Ok(());
         }
         let (clock, id) = (marks.clock, flow.consumer);
+        let wholly = marks.records_wholly(id, recorded);
         let watching = marks.watching(id).ok_or(WatchError::NoMemory)?;
-        let wholly = alone || watching.sampler.is_none();
         let Some(slot) = watching.free.pop_front() else {
             watching.memory.leave_out();
             return Err(WatchError::Full);
@@ -291,7 +299,7 @@ impl Streamer {
         let tuple = &flow.rx.tuple;
         let end = |address: baton_wire::addr::Addr, port| std::net::SocketAddr::new(address.ip(), port);
         let ends = (end(tuple.local, tuple.local_port), end(tuple.remote, tuple.remote_port));
-        target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1, alone);
+        target.memory.give(usize::from(slot), flow.qp, ends.0, ends.1, recorded);
         watching.conns[usize::from(slot)] = conn;
         let watched =
             Watched { consumer: id, incoming: Incoming::new(target.clone()), outgoing: Outgoing::new(target) };

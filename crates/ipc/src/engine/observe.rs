@@ -4,14 +4,16 @@ use super::Runner;
 use crate::message::Selector;
 use baton_consumer::clock;
 use baton_consumer::memory::SharedWatch;
+use baton_latency::Recorded;
 use baton_port::notes::Notes;
+use baton_wire::addr::Tuple;
 use std::os::fd::OwnedFd;
 
 impl Runner {
     /// Watches those of a consumer's connections that one of `which` selects, in the memory of `file`, or in
-    /// that which the consumer has already. With no selector, none. A second file has notes of when frames
-    /// arrived.
-    pub(super) fn observe(&mut self, key: u32, which: Vec<Selector>, files: Vec<OwnedFd>) {
+    /// that which the consumer has already. With no selector, none. One message in so many is recorded, at one
+    /// rate for all connections of which not every message is. A second file has notes of when frames arrived.
+    pub(super) fn observe(&mut self, key: u32, which: Vec<(Selector, u32)>, files: Vec<OwnedFd>) {
         let Some(consumer) = self.consumers.get_mut(&key) else { return };
         let id = consumer.id;
         consumer.observed = !which.is_empty();
@@ -29,8 +31,9 @@ impl Runner {
             self.engine.watch(id, shared.memory().clone(), clock::at_once);
         }
         // Without memory, or with all its slots taken, connections go unwatched.
-        let selects = move |tuple: &_| which.iter().any(|selector| selector.matches(tuple));
-        let _ = self.engine.streamer().watch_those(id, selects);
+        let one_in = which.iter().map(|(_, every)| *every).filter(|every| *every > 1).min().unwrap_or(1);
+        let selects = move |tuple: &_| recorded(&which, tuple);
+        let _ = self.engine.streamer().watch_those(id, selects, one_in);
     }
 
     /// The broker has gone, and nobody will say when an observer goes.
@@ -47,5 +50,27 @@ impl Runner {
         if self.consumers.values().all(|consumer| !consumer.observed) {
             self.port.read_notes(None);
         }
+    }
+}
+
+/// Where the times of a connection go, if it is observed.
+fn recorded(which: &[(Selector, u32)], tuple: &Tuple) -> Option<Recorded> {
+    let those = which.iter().filter(|(selector, _)| selector.matches(tuple));
+    let least = those.map(|(_, every)| *every).min()?;
+    Some(if least > 1 { Recorded::Sampled } else { Recorded::Wholly })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_observer_who_wants_most_of_a_connection_decides() {
+        let tuple = |port: u16| Tuple::new(([10, 0, 0, 1], port).into(), ([10, 0, 0, 2], 80).into());
+        let which =
+            [(Selector::Port(1), 128), (Selector::Port(2), 1), (Selector::Port(2), 128), (Selector::Port(3), 0)];
+        let recorded = |port| recorded(&which, &tuple(port));
+        assert_eq!([recorded(1), recorded(2)], [Some(Recorded::Sampled), Some(Recorded::Wholly)]);
+        assert_eq!([recorded(3), recorded(4)], [Some(Recorded::Wholly), None]);
     }
 }

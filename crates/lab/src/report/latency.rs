@@ -32,9 +32,11 @@ pub struct Entry {
     pub skipped: [u64; 2],
     /// Messages of which the end was not seen, out and in.
     pub lost: [u64; 2],
+    /// Of how many messages one is recorded, on average. If that is more than 1, counts are estimates.
+    pub one_in: u32,
     /// The times of its messages by layer.
     pub table: Table,
-    /// The slowest of its messages on each way.
+    /// The slowest of its recorded messages on each way.
     pub slowest: Vec<Exemplar>,
 }
 
@@ -105,6 +107,7 @@ struct Connection<'a> {
     closed: bool,
     skipped: [u64; 2],
     lost: [u64; 2],
+    one_in: u32,
     ways: Vec<Way>,
     answers: Option<Answers>,
 }
@@ -197,6 +200,7 @@ impl Report {
             closed: entry.closed,
             skipped: entry.skipped,
             lost: entry.lost,
+            one_in: entry.one_in,
             ways: connection(entry),
             answers: Answers::of(&entry.table),
         });
@@ -236,7 +240,7 @@ impl Report {
                 let _ = writeln!(out, "{}\n  {}", title(entry), line(&entry.table));
             }
         }
-        out.push_str(&slowest::text(&self.slowest(), self.entries.len() > 1));
+        out.push_str(&slowest::text(&self.slowest(), self.entries.len() > 1, self.places().len() > 1));
         self.remarks().iter().for_each(|remark| {
             let _ = writeln!(out, "{remark}");
         });
@@ -395,6 +399,7 @@ mod tests {
             closed: at == 1,
             skipped: [3, 0],
             lost: [0, 0],
+            one_in: 1,
             table: Table::of(&spans),
             slowest: vec![slow(2500 + at as u64), slow(1000)],
         };

@@ -28,6 +28,9 @@ pub const BATON_PLACE_MOVING: c_int = 2;
 /// The connection has ended.
 pub const BATON_PLACE_ENDED: c_int = 3;
 
+/// Its other end is in a program of this machine, and its bytes go through memory that both share.
+pub const BATON_PLACE_PAIR: c_int = 4;
+
 /// The first words of handles; no other object begins with them.
 const SERVICE: u64 = u64::from_le_bytes(*b"batonsvc");
 const STREAM: u64 = u64::from_le_bytes(*b"batonstr");
@@ -279,6 +282,7 @@ pub unsafe extern "C" fn baton_stream_place(stream: *mut baton_stream) -> c_int 
                 Place::Engine => BATON_PLACE_ENGINE,
                 Place::Moving => BATON_PLACE_MOVING,
                 Place::Ended => BATON_PLACE_ENDED,
+                Place::Pair => BATON_PLACE_PAIR,
             })
         })
     })

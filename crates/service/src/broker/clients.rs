@@ -124,7 +124,7 @@ impl Client {
     /// Returns true if the program can stamp its calls for observers. It has no calls to stamp if it handles
     /// queue pairs itself.
     pub fn stamps_calls(&self) -> bool {
-        self.version.is_some_and(|version| version >= 4) && self.raw.is_none()
+        self.version.is_some_and(|version| version >= 5) && self.raw.is_none()
     }
 
     /// Returns true if both ends of a connection may exchange bytes through memory that this program shares
@@ -354,7 +354,9 @@ impl Broker {
             Request::Expect { ask, rule, port, packets } => {
                 self.show_expected(Asker { client, ask }, Class { rule, port }, packets)
             }
-            Request::Observe { ask, which, pid } => self.begin_observing(Asker { client, ask }, which, pid),
+            Request::Observe { ask, which, pid, every } => {
+                self.begin_observing(Asker { client, ask }, which, pid, every)
+            }
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } | Request::Reload { .. } => {
                 return Err("only root and the service's user may do this".into());
             }

@@ -31,6 +31,8 @@ const OBSERVERS: usize = 8;
 struct Observer {
     which: Selector,
     pid: Option<u32>,
+    /// Of so many messages one is recorded.
+    every: u32,
 }
 
 /// The programs that observe, by their numbers.
@@ -39,7 +41,7 @@ pub(super) struct Observers(BTreeMap<u32, Observer>);
 
 impl Broker {
     /// A program wants to know where the time of these connections' messages goes.
-    pub(super) fn begin_observing(&mut self, asker: Asker, which: Selector, pid: Option<u32>) {
+    pub(super) fn begin_observing(&mut self, asker: Asker, which: Selector, pid: Option<u32>, every: u32) {
         let Asker { client, ask } = asker;
         let uid = |client: &u32| self.clients.get(client).map(|program| program.uid);
         let text = if self.observers.0.contains_key(&client) {
@@ -47,7 +49,7 @@ impl Broker {
         } else if self.observers.0.keys().filter(|other| uid(other) == uid(&client)).count() >= OBSERVERS {
             format!("{OBSERVERS} programs of this user observe connections already; end one of them")
         } else {
-            self.observers.0.insert(client, Observer { which, pid });
+            self.observers.0.insert(client, Observer { which, pid, every });
             self.follow_all_observers();
             let memories = self.slots.iter().flat_map(EngineSlot::memories);
             let seen = memories.filter_map(|(_, memory)| memory.observed.as_ref());
@@ -84,14 +86,14 @@ impl Broker {
         self.slots[at].memory(program).is_some_and(|memory| memory.observed.is_some())
     }
 
-    /// The observers of a program, with what they select.
-    fn observers_of(&self, program: &Client) -> Vec<(u32, Selector)> {
+    /// The observers of a program, with what they select, and of how many messages one is recorded.
+    fn observers_of(&self, program: &Client) -> Vec<(u32, (Selector, u32))> {
         let sees = |client: u32, observer: &Observer| {
             let mine = self.clients.get(&client).is_some_and(|client| client.uid == program.uid);
             (mine || self.rules(client)) && observer.pid.is_none_or(|pid| pid == program.pid)
         };
         let seeing = self.observers.0.iter().filter(|(client, observer)| sees(**client, observer));
-        seeing.map(|(client, observer)| (*client, observer.which)).collect()
+        seeing.map(|(client, observer)| (*client, (observer.which, observer.every))).collect()
     }
 
     fn try_to_follow(&mut self, at: usize, program: u32) -> io::Result<()> {
@@ -127,10 +129,10 @@ impl Broker {
             None => observed.as_mut().expect("it was there, or would have been made"),
         };
         seen.readers = readers.collect();
-        let mut which: Vec<Selector> = Vec::new();
-        for (_, selector) in &observers {
-            if !which.contains(selector) {
-                which.push(*selector);
+        let mut which: Vec<(Selector, u32)> = Vec::new();
+        for (_, wanted) in &observers {
+            if !which.contains(wanted) {
+                which.push(*wanted);
             }
         }
         if fresh {

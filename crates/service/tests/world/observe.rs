@@ -287,7 +287,10 @@ fn an_observer_gets_no_more_than_its_share() {
         // It asks again and again, and does not read.
         let mut hostile = greet(world);
         for ask in 0..100_000 {
-            let _ = hostile.send(Request::Observe { ask, which: Selector::All, pid: None }.to_bytes(), Vec::new());
+            let _ = hostile.send(
+                Request::Observe { ask, which: Selector::All, pid: None, every: ask as u32 }.to_bytes(),
+                Vec::new(),
+            );
             if ask % 10_000 == 0 {
                 line.go_on(20_000);
             }
@@ -295,9 +298,9 @@ fn an_observer_gets_no_more_than_its_share() {
         line.go_on(20_000);
         let mut few = greet(world);
         assert!(matches!(next(&mut few), Some((Reply::Welcome { .. }, _))));
-        say(&mut few, &Request::Observe { ask: 1, which: Selector::All, pid: Some(1) }, Vec::new());
+        say(&mut few, &Request::Observe { ask: 1, which: Selector::All, pid: Some(1), every: 1 }, Vec::new());
         assert_eq!(next(&mut few).unwrap().0, Reply::Done { ask: 1, count: 0, failed: 0, pause_us: 0 });
-        say(&mut few, &Request::Observe { ask: 2, which: Selector::All, pid: None }, Vec::new());
+        say(&mut few, &Request::Observe { ask: 2, which: Selector::All, pid: None, every: 1 }, Vec::new());
         assert!(matches!(next(&mut few), Some((Reply::Failed { ask: 2, .. }, _))));
         drop((few, hostile));
 
@@ -372,7 +375,7 @@ fn a_program_that_is_older_is_not_asked_to_stamp() {
     need_program!("clang");
     World::enter(|world| {
         let mut observer = Observer::all(world, 0);
-        let (mut program, _peer, files) = without_library(world, 3, false);
+        let (mut program, _peer, files) = without_library(world, 4, false);
         let observed = observer.memory(1);
         assert!(!observed.calls && files.is_empty());
         // It is told nothing that it does not know.
@@ -394,7 +397,7 @@ fn garbage_in_the_memory_of_times_harms_nobody() {
     World::with_line(|world, _, mut line| {
         let engine = Pid::from_raw(world.engine as i32).unwrap();
         let mut observer = Observer::all(world, 1);
-        let (_program, mut peer, files) = without_library(world, 4, true);
+        let (_program, mut peer, files) = without_library(world, 5, true);
         observer.memory(2);
         let len = rustix::fs::fstat(&files[0]).unwrap().st_size as u64;
         let mut random = fastrand::Rng::with_seed(7);
@@ -409,7 +412,10 @@ fn garbage_in_the_memory_of_times_harms_nobody() {
             line.turn(10_000);
             let observed = &observer.begun[1].memory;
             let mut all = observed.all();
-            observed.connections().iter().for_each(|it| all.add(&it.table));
+            for it in observed.connections() {
+                all.add(&it.table);
+                it.slowest.iter().for_each(|slow| assert!(slow.between() <= slow.whole));
+            }
             Direction::ALL.into_iter().for_each(|way| drop(all.rows(way)));
         }
         test_kill_process(engine).expect("the engine lives");

@@ -36,6 +36,16 @@ fn is_found(table: &Table, slow: Layer) {
     assert!(slowest == slow && table.layer(slow).sum >= SEEN, "{} is slowest: {rows:?}", slowest.name());
 }
 
+/// The message that was delayed is the slowest of its way, with most of its time in that layer.
+#[track_caller]
+fn is_kept(observed: &Observed, slow: Layer) {
+    let kept = observed.memory.connections().remove(0).slowest;
+    let slowest = kept.iter().find(|message| message.direction == slow.direction()).unwrap();
+    let ns = slowest.layers().find(|(layer, _)| *layer == slow).map_or(0, |(_, ns)| ns);
+    assert!(ns >= SEEN && ns > slowest.whole / 2, "{} of {kept:?}", slow.name());
+    assert!(kept.iter().filter(|message| message.direction == slow.direction()).count() > 1, "{kept:?}");
+}
+
 /// A message there and one back, each seen by itself.
 fn round(stream: &mut Stream, peer: &mut TcpStream, observed: &Observed) -> Table {
     let before = observed.memory.connections().first().map_or_else(Table::default, |it| it.table.clone());
@@ -85,6 +95,7 @@ fn a_layer_that_is_slow_is_found() {
         go_on(world.engine);
         peer.read_exact(&mut [0; 4]).unwrap();
         is_found(&next(observed, &before, Direction::Transmit), Layer::SendQueue);
+        is_kept(observed, Layer::SendQueue);
 
         // A program that does not run is told, and late to wake.
         let before = round(&mut stream, &mut peer, observed);
@@ -94,6 +105,7 @@ fn a_layer_that_is_slow_is_found() {
         sleep(DELAY);
         read(&mut stream);
         is_found(&next(observed, &before, Direction::Receive), Layer::WakeUp);
+        is_kept(observed, Layer::WakeUp);
     });
 }
 

@@ -1,5 +1,6 @@
 //! The cost of points of time: an echo over a wire in memory, one connection and many, with nothing watched,
-//! with one connection watched, with all of them, and with one message in [`ONE_IN`] of all of them.
+//! with one connection watched, with all of them, and with one message in [`ONE_IN`] of all of them, together and
+//! each with spans of its own.
 //!
 //! `cargo bench -p baton-socket --bench watched`. Both hosts stamp both ways, so a round trip of a watched
 //! connection has 2 messages of 9 points out and 2 of 8 points in. With `--instructions` it does a fixed
@@ -8,7 +9,7 @@
 
 use baton_consumer::clock;
 use baton_consumer::consumer::{Conn, SocketEvent};
-use baton_latency::WatchMemory;
+use baton_latency::{Recorded, WatchMemory};
 use baton_port::memory::{MemoryOptions, MemoryPort};
 use baton_socket::host::{Host, HostConfig};
 use baton_tcp::time::Instant;
@@ -36,6 +37,7 @@ enum Watched {
     One,
     All,
     Some,
+    SomeOfEach,
 }
 
 impl Pair {
@@ -64,6 +66,10 @@ impl Pair {
                 Watched::Some => {
                     host.watch(WatchMemory::heap());
                     host.watch_some(ONE_IN).unwrap();
+                }
+                Watched::SomeOfEach => {
+                    host.watch(WatchMemory::heap());
+                    host.watch_each(ONE_IN).unwrap();
                 }
             }
         }
@@ -135,29 +141,49 @@ fn main() {
     let effort = Effort::asked();
     points(effort);
     for connections in [1, effort.pick(256, 16)] {
-        // Short, so that most rounds are over before another thread has its turn on a busy machine.
-        let trips = 256 / connections;
-        let mut set = Rounds::new(&format!("a round trip of 64 bytes, {connections} connections"), trips * connections);
-        for (name, watched) in [
-            ("nothing watched", Watched::Nothing),
-            ("one watched", Watched::One),
-            ("all watched", Watched::All),
-            ("one message in 128 of all", Watched::Some),
-        ] {
-            let mut pair = Pair::new(connections, watched);
-            set.add(name, move || (0..trips).for_each(|_| pair.echo()));
-        }
-        set.run(effort.rounds(2001));
-        set.report();
-        let ns = set.medians();
-        println!("  a point, with all watched: {:.1} ns", (ns[2] - ns[0]) / POINTS);
+        let [nothing, _, all, _] = round_trips(
+            effort,
+            connections,
+            [
+                ("nothing watched", Watched::Nothing),
+                ("one watched", Watched::One),
+                ("all watched", Watched::All),
+                ("one message in 128 of all", Watched::Some),
+            ],
+        );
+        println!("  a point, with all watched: {:.1} ns", (all - nothing) / POINTS);
+        // By themselves: each pair more takes room in the caches from the others.
+        round_trips(
+            effort,
+            connections,
+            [
+                ("nothing watched", Watched::Nothing),
+                ("one message in 128 of all", Watched::Some),
+                ("one message in 128 of each", Watched::SomeOfEach),
+            ],
+        );
     }
+}
+
+/// Measures round trips with different connections watched, and returns the median nanoseconds of one.
+fn round_trips<const N: usize>(effort: Effort, connections: usize, all: [(&str, Watched); N]) -> [f64; N] {
+    // Short, so that most rounds are over before another thread has its turn on a busy machine.
+    let trips = 256 / connections;
+    let mut set = Rounds::new(&format!("a round trip of 64 bytes, {connections} connections"), trips * connections);
+    for (name, watched) in all {
+        let mut pair = Pair::new(connections, watched);
+        set.add(name, move || (0..trips).for_each(|_| pair.echo()));
+    }
+    set.run(effort.rounds(2001));
+    set.report();
+    let ns = set.medians();
+    std::array::from_fn(|at| ns[at])
 }
 
 /// Measures the parts of a point.
 fn points(effort: Effort) {
     let memory = WatchMemory::heap();
-    memory.give(0, 0, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), false);
+    memory.give(0, 0, "10.0.0.1:1".parse().unwrap(), "10.0.0.2:2".parse().unwrap(), Recorded::Together);
     let slot = memory.slot(0).unwrap();
     println!("the processor's counter is read: {}", clock::is_by_counter());
     let mut n = 0u64;

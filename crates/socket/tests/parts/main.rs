@@ -7,6 +7,7 @@ mod corpus;
 mod host;
 mod memory;
 mod qp;
+mod slowest;
 mod stack;
 mod strangers;
 mod watched;

@@ -4,7 +4,7 @@ use super::super::context::{Flow, bits};
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
 use crate::arrival::Arrival;
 use crate::seam::event::Event;
-use baton_latency::{Layer, Sampler, Side, Stamps};
+use baton_latency::{Course, Layer, Sampler, Side, Stamps};
 use baton_wire::packet::Packet;
 
 /// The points of the burst and run at hand.
@@ -42,6 +42,16 @@ struct Message {
     last: u64,
 }
 
+impl Message {
+    /// How it came until its consumer is told at `now`.
+    fn course(&self, now: u64, flow: &Flow) -> Course {
+        let tell = now.saturating_sub(self.last);
+        let parts = [self.waited.unwrap_or(0), self.parse, self.lookup, self.place, self.decide, tell];
+        let after = flow.rx.rcv_pos.wrapping_sub(self.end) as u32;
+        Course { parts, end: flow.rx.rcv_nxt.0.wrapping_sub(after) }
+    }
+}
+
 /// Messages of a watched connection that its consumer was not told of.
 pub(super) struct Incoming {
     target: Target,
@@ -73,22 +83,26 @@ impl Incoming {
         }
     }
 
-    /// The consumer is told of the bytes before `received`. With `wholly` it expects that of each message, else
-    /// a flag says so. True if other messages are left.
-    fn told(&mut self, received: u64, wholly: bool) -> bool {
+    /// The consumer is told of the bytes that its connection received. If every message is recorded it expects that
+    /// of each, else a flag says so. True if other messages are left.
+    fn told(&mut self, flow: &Flow) -> bool {
         let Incoming { target, messages } = self;
         let Some(slot) = target.slot() else { return false };
+        let own = target.own();
         let now = (target.clock)();
+        let received = flow.rx.rcv_pos;
         // They are few, and most often one. The consumer takes them in the order of the stream.
         messages.sort_by_key(|message| message.end);
         let done = messages.partition_point(|message| message.end <= received);
         for message in messages.drain(..done) {
             let first = message.taken.saturating_sub(message.waited.unwrap_or(0));
-            if !slot.told.put(&Stamps { end: message.end, first, last: now }) {
+            let stamps = Stamps { end: message.end, first, last: now };
+            let course = own.map(|_| message.course(now, flow));
+            if !slot.tell(&stamps, course.as_ref()) {
                 target.memory.miss(Side::Engine);
                 continue;
             }
-            let record = |layer, ns| target.record(wholly, layer, ns);
+            let record = |layer, ns| target.record(own, layer, ns);
             if let Some(waited) = message.waited {
                 record(Layer::ReceiveDevice, waited);
             }
@@ -101,7 +115,7 @@ impl Incoming {
             record(Layer::Tell, now.saturating_sub(message.last));
             record(Layer::Stack, now.saturating_sub(first));
         }
-        if done > 0 && !wholly {
+        if done > 0 && !flow.has(bits::WATCHED_WHOLLY) {
             target.memory.told.raise(usize::from(target.slot));
         }
         !messages.is_empty()
@@ -188,8 +202,8 @@ impl Streamer {
             last: now,
         };
         let Some(watched) = marks.watched(conn) else { return };
-        let (consumer, slot) = (watched.consumer, watched.incoming.target.slot);
-        let slot = flow.has(bits::WATCHED_WHOLLY).then_some(slot);
+        let target = &watched.incoming.target;
+        let (consumer, slot) = (watched.consumer, target.own().map(|_| target.slot));
         if watched.incoming.add(message) {
             flow.bits |= bits::MARKED_IN;
         }
@@ -214,9 +228,8 @@ impl Streamer {
 /// The consumer of a connection is about to be told that bytes came, and points of some are recorded.
 #[cold]
 pub(in super::super) fn mark_told(marks: &mut Option<Box<Marks>>, conn: ConnId, flow: &mut Flow) {
-    let wholly = flow.has(bits::WATCHED_WHOLLY);
     if let Some(watched) = marks.as_mut().and_then(|marks| marks.watched(conn))
-        && !watched.incoming.told(flow.rx.rcv_pos, wholly)
+        && !watched.incoming.told(flow)
     {
         flow.bits &= !bits::MARKED_IN;
     }

@@ -1,8 +1,8 @@
 //! Points of messages on their way out.
 
-use super::super::context::bits;
+use super::super::context::{Flow, bits};
 use super::{ConnId, Marks, Streamer, Target, UNDER_WAY};
-use baton_latency::{Layer, Side, Slot, Stamps};
+use baton_latency::{Direction, Exemplar, Layer, PARTS, Side, Slot, Stamps};
 
 /// A write of the consumer of which bytes are left to send.
 struct Message {
@@ -124,18 +124,29 @@ impl Outgoing {
     }
 
     /// The port was flushed at `now`: the messages are on their way.
-    fn flushed(&mut self, now: u64, wholly: bool) {
+    fn flushed(&mut self, now: u64, flow: &Flow) {
         let Outgoing { target, handed, .. } = self;
-        let record = |layer, ns| target.record(wholly, layer, ns);
+        let own = target.own();
+        let record = |layer, ns| target.record(own, layer, ns);
         for message in handed.drain(..) {
-            let Stamps { first, last, .. } = message.points;
-            record(Layer::Write, last.saturating_sub(first));
+            let Stamps { first, last, end } = message.points;
+            let write = last.saturating_sub(first);
+            let send_device = now.saturating_sub(message.last);
+            let whole = now.saturating_sub(first);
+            record(Layer::Write, write);
             record(Layer::SendQueue, message.queue);
             record(Layer::Segment, message.segment);
             record(Layer::SegmentCopy, message.copy);
             record(Layer::Output, message.output);
-            record(Layer::SendDevice, now.saturating_sub(message.last));
-            record(Layer::Transmit, now.saturating_sub(first));
+            record(Layer::SendDevice, send_device);
+            record(Layer::Transmit, whole);
+            if let Some(slowest) = own.map(|slot| slot.slowest(Direction::Transmit)).filter(|all| all.takes(whole)) {
+                let layers = [write, message.queue, message.segment, message.copy, message.output, send_device];
+                let mut parts = [0; PARTS];
+                parts[..layers.len()].copy_from_slice(&layers);
+                let end = flow.tx.snd_una.0.wrapping_add(end.wrapping_sub(flow.tx.una_pos) as u32);
+                slowest.keep(&Exemplar::new(Direction::Transmit, first, whole, end, parts));
+            }
         }
     }
 }
@@ -188,7 +199,7 @@ impl Streamer {
         for conn in conns.drain(..) {
             let (Some(watched), Some(flow)) = (marks.watched(conn), self.flows.get_mut(conn.0)) else { continue };
             let wholly = flow.has(bits::WATCHED_WHOLLY);
-            watched.outgoing.flushed(now, wholly);
+            watched.outgoing.flushed(now, flow);
             if !wholly && watched.outgoing.is_idle() {
                 flow.bits &= !bits::MARKED_OUT;
             }

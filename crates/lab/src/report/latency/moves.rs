@@ -90,7 +90,18 @@ mod tests {
         times.iter().for_each(|(layer, ns)| spans.record(*layer, *ns));
         let (program, table) = ("redis[7]".to_owned(), Table::of(&spans));
         let (connection, skipped, lost) = (connection.to_owned(), [0; 2], [0; 2]);
-        Entry { connection, program, pid: 7, place, closed: false, skipped, lost, table, slowest: Vec::new() }
+        Entry {
+            connection,
+            program,
+            pid: 7,
+            place,
+            closed: false,
+            skipped,
+            lost,
+            one_in: 1,
+            table,
+            slowest: Vec::new(),
+        }
     }
 
     #[test]

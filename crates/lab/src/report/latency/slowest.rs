@@ -91,14 +91,18 @@ fn course(slow: &Exemplar) -> String {
     words.join(", ")
 }
 
-/// A line for each: its way, how long it took, when it began, its layers; with `names` its connection.
-pub(super) fn text(all: &[Slow<'_>], names: bool) -> String {
+/// A line for each: its way, how long it took, when it began, its layers; with `names` its connection, with `places`
+/// where that was.
+pub(super) fn text(all: &[Slow<'_>], names: bool, places: bool) -> String {
     let mut out = String::new();
     if !all.is_empty() {
         out.push_str("the slowest messages\n");
     }
     for slow in all {
-        let name = if names { format!("  {}", slow.connection) } else { String::new() };
+        let mut name = if names { format!("  {}", slow.connection) } else { String::new() };
+        if places {
+            let _ = write!(name, "  in the {}", slow.place);
+        }
         let (way, whole) = (slow.message.direction.name(), time(slow.message.whole));
         let _ = writeln!(out, "  {way:<9}{whole:>9} at {:.3} s: {}{name}", slow.after_s, course(slow.message));
     }
@@ -112,7 +116,8 @@ pub(super) fn section(all: &[Slow<'_>]) -> String {
     }
     let mut body = "<section><h2>The slowest messages</h2>".to_owned();
     for slow in all {
-        let head = format!("{} {}, {}", slow.message.direction.name(), time(slow.message.whole), slow.connection);
+        let (way, whole) = (slow.message.direction.name(), time(slow.message.whole));
+        let head = format!("{way} {whole}, {} in the {}", slow.connection, slow.place);
         let course = escape(&course(slow.message));
         let bar = bar(slow.message, &course);
         let _ = write!(
@@ -131,7 +136,8 @@ fn bar(slow: &Exemplar, course: &str) -> String {
         format!("<svg class=\"plot\" viewBox=\"0 0 {WIDTH} 14\" role=\"img\" aria-label=\"{}\">", escape(course));
     let (mut x, scale) = (0.0, WIDTH / slow.whole.max(1) as f64);
     for (at, (layer, ns)) in slow.layers().enumerate() {
-        let width = ns as f64 * scale;
+        // A layer that another process wrote may be longer than the whole.
+        let width = (ns as f64 * scale).min(WIDTH - x);
         let side = if at % 2 == 0 { "kernel" } else { "baton" };
         let _ = write!(
             out,
@@ -173,7 +179,39 @@ mod tests {
             (Some(1_500_000_007), Some(4711))
         );
         assert_eq!(json["slowest"][1]["layers"][1], serde_json::json!({"layer": "send-queue", "ns": 500}));
-        assert_eq!(report.page().matches("<figure>").count(), 2);
+        let page = report.page();
+        assert_eq!(page.matches("<figure>").count(), 2);
+        assert!(page.contains("10.0.0.1:1,10.0.0.2:80 in the kernel</h3>"), "{page}");
         assert!(!Report { show_slowest: 0, ..report }.text(false).contains("slowest"));
+    }
+
+    #[test]
+    fn those_of_an_engine_stand_beside_the_kernels() {
+        let mut report = report(2);
+        report.entries[0].place = "engine";
+        let text = report.text(false);
+        assert!(text.contains("10.0.0.1:0,10.0.0.2:80  in the engine\n"), "{text}");
+        assert!(text.contains("10.0.0.1:1,10.0.0.2:80  in the kernel\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(
+            (json["slowest"][0]["place"].as_str(), json["slowest"][1]["place"].as_str()),
+            (Some("kernel"), Some("engine"))
+        );
+    }
+
+    #[test]
+    fn a_bar_is_no_longer_than_its_message() {
+        let false_one = Exemplar::new(Direction::Receive, 1, 100, 0, [90, 80, u64::MAX, 0, 0, 0, 0, 0]);
+        let bar = bar(&false_one, "");
+        let numbers = |name: &str| -> Vec<f64> {
+            bar.split(&format!(" {name}=\""))
+                .skip(1)
+                .map(|rest| rest.split('"').next().unwrap().parse().unwrap())
+                .collect()
+        };
+        // The first width is none of a layer's.
+        for (x, width) in numbers("x").into_iter().zip(numbers("width")) {
+            assert!(x + width <= WIDTH + 1.0, "{bar}");
+        }
     }
 }
