@@ -25,8 +25,8 @@ pub(super) struct Attendance {
 }
 
 impl Attendance {
-    /// True if a thread sleeps on the devices, or is about to. Whoever is about to says so before it takes the
-    /// lock to look a last time.
+    /// True if a thread sleeps on the devices, or is about to. A thread that is about to says so before it
+    /// takes the lock to look a last time.
     pub fn somebody_sleeps(&self) -> bool {
         self.sleepers.load(Ordering::SeqCst) > 0 || self.thread_sleeps.load(Ordering::SeqCst)
     }

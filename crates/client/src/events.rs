@@ -21,7 +21,6 @@ use baton_ipc::queues::{read_two, write_queues};
 use baton_journal::tuple_of;
 use baton_policy::Reason;
 use baton_port::wait::WaitSet;
-use rustix::event::{Timespec, epoll};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
@@ -483,25 +482,6 @@ impl Inner {
                 let _ = connection.flush_to(&mut region.consumer, conn);
             }
             connection.wake();
-        }
-    }
-
-    fn hear_sockets(&mut self) {
-        let mut events = Vec::with_capacity(64);
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
-        if waited.is_err() {
-            // A signal interrupted it. The next round reports ready sockets again.
-            return;
-        }
-        for event in events {
-            let id = event.data.u64();
-            let Some(connection) = self.connections.get_mut(&id) else { continue };
-            connection.on_ready();
-            // Epoll reports husks too; those are ignored.
-            if connection.is_in_kernel() {
-                self.settle(id);
-            }
         }
     }
 }

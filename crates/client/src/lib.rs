@@ -41,6 +41,7 @@ mod events;
 mod files;
 mod heard;
 mod held_back;
+mod links;
 mod local_engine;
 mod location;
 mod observer;

@@ -11,7 +11,6 @@
 //!  any --> Ended
 //! ```
 
-use super::pairs::LinkName;
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
 use std::io;
@@ -74,6 +73,9 @@ pub(super) struct InEngine {
     /// A question for `TCP_INFO`.
     pub info: Inquiry,
 }
+
+/// A link's number, and whether this program writes its first side.
+pub(super) type LinkName = (u32, bool);
 
 /// One end of a pair.
 #[derive(Debug)]

@@ -2,43 +2,21 @@
 //! ([`baton_pair`]), with no engine.
 //!
 //! A program has one *bell*, an eventfd that the programs at the other sides ring if this one sleeps. For
-//! threads that sleep it is one of the [devices](super::direct): whoever sleeps on it looks afterwards.
+//! threads that sleep it is one of the [devices](super::direct): a thread that slept on it looks afterwards.
 
 use super::connection::Connection;
-use super::location::{InPair, Location};
+use super::links::Joined;
+use super::location::{InPair, LinkName, Location};
 use super::shared::{Inner, Shared};
 use baton_consumer::link::open_link;
 use baton_ipc::message::{Incoming, Request};
 use baton_ipc::queues::read_queues;
-use baton_pair::{Bell, Ending, Fault, Link, WriteError};
-use std::collections::BTreeMap;
+use baton_pair::{Ending, Fault, WriteError};
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-
-/// A link's number, and whether this program writes its first side.
-pub(super) type LinkName = (u32, bool);
-
-/// A link to another program, or one of two ends of a link of this program with itself.
-struct Joined {
-    link: Link,
-    /// The other program's bell.
-    bell: OwnedFd,
-    /// The connection of each slot.
-    names: BTreeMap<u32, u64>,
-}
-
-/// All links of this program.
-#[derive(Default)]
-pub(super) struct Pairs {
-    links: BTreeMap<LinkName, Joined>,
-    /// This program's bell.
-    bell: Option<OwnedFd>,
-    /// Somebody may have rung it since it was read.
-    slept: bool,
-}
 
 /// An end that cannot go on: its peer broke the rules.
 fn broken(fault: Fault) -> io::Error {
@@ -49,60 +27,13 @@ fn reset() -> io::Error {
     ErrorKind::ConnectionReset.into()
 }
 
-impl Pairs {
-    /// The bell, while there is a link.
-    pub fn bell(&self) -> Option<RawFd> {
-        self.bell.as_ref().map(AsRawFd::as_raw_fd)
-    }
-
-    /// Wakes the program at the other side, if it sleeps.
-    pub fn ring(&self, name: LinkName, bell: Bell) {
-        if bell.is_wanted()
-            && let Some(joined) = self.links.get(&name)
-        {
-            // The write fails only if the counter is at its maximum, and then the other wakes as well.
-            let _ = rustix::io::write(&joined.bell, &1u64.to_ne_bytes());
-        }
-    }
-
-    /// Has the bell rung at the next news. Returns false if there are some.
-    pub fn prepare_sleep(&mut self) -> bool {
-        self.slept |= !self.links.is_empty();
-        self.links.values_mut().all(|joined| joined.link.prepare_sleep())
-    }
-
-    /// The connections of which there may be news.
-    fn news(&mut self) -> Vec<u64> {
-        if std::mem::take(&mut self.slept)
-            && let Some(bell) = &self.bell
-        {
-            // It does not block, and nobody may have rung it.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
-        }
-        let mut told = Vec::new();
-        for joined in self.links.values_mut() {
-            let Joined { link, names, .. } = joined;
-            link.news(|slot| told.extend(names.get(&slot)));
-        }
-        told
-    }
-
-    /// A connection has left its pair.
-    pub fn leave(&mut self, pair: InPair) {
-        if let Some(joined) = self.links.get_mut(&pair.link) {
-            joined.names.remove(&pair.end.slot());
-        }
-    }
-}
-
 impl Inner {
     /// A link to another program.
     pub(super) fn on_link(&mut self, shared: &Shared, name: LinkName, fds: [Option<OwnedFd>; 4]) {
         let [Some(ours), Some(theirs), Some(bell), Some(their_bell)] = fds else { return };
         // A connection that comes by a link that cannot be mapped is declined.
         let Ok(link) = open_link(&ours, &theirs) else { return };
-        self.pairs.bell.get_or_insert(bell);
-        self.pairs.links.insert(name, Joined { link, bell: their_bell, names: BTreeMap::new() });
+        self.pairs.enter(name, Joined::new(link, their_bell), bell);
         shared.attendance.rings.store(true, Ordering::Relaxed);
         shared.attendance.change();
     }
@@ -147,7 +78,7 @@ impl Inner {
         let Incoming { id, send, unread, shut, .. } = *incoming;
         let Inner { connections, pairs, .. } = self;
         let Ok(brought) = read_queues(file, send, unread, shut) else { return false };
-        let (Some(connection), Some(joined)) = (connections.get_mut(&id), pairs.links.get_mut(&name)) else {
+        let (Some(connection), Some(joined)) = (connections.get_mut(&id), pairs.at(name)) else {
             return false;
         };
         let Some(number) = NonZeroU64::new(slot.1) else { return false };
@@ -167,7 +98,7 @@ impl Inner {
 
     /// Takes in what other programs told.
     pub(super) fn hear_pairs(&mut self, shared: &Shared) {
-        if self.pairs.links.is_empty() {
+        if self.pairs.is_empty() {
             return;
         }
         for id in self.pairs.news() {
@@ -175,7 +106,7 @@ impl Inner {
                 connection.wake();
             }
         }
-        // Whoever takes news says that nobody sleeps, on behalf of all threads.
+        // The thread that takes news has said that nobody sleeps, on behalf of all.
         if shared.attendance.somebody_sleeps() {
             self.prepare_pairs();
         }
@@ -183,10 +114,8 @@ impl Inner {
 
     /// Before a thread sleeps on the bell. If there are news, it is rung for that thread.
     pub(super) fn prepare_pairs(&mut self) {
-        if !self.pairs.prepare_sleep()
-            && let Some(bell) = &self.pairs.bell
-        {
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        if !self.pairs.prepare_sleep() {
+            self.pairs.ring_own();
         }
     }
 

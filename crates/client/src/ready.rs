@@ -13,7 +13,7 @@ use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::queue_lengths;
 use baton_pair::Ending;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
 use std::task::Waker;
@@ -117,6 +117,26 @@ impl Inner {
             connection.watchers.add(number, waker);
         }
         number
+    }
+
+    /// Takes in which sockets have become ready.
+    pub(super) fn hear_sockets(&mut self) {
+        let mut events = Vec::with_capacity(64);
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waited = epoll::wait(&self.ready, rustix::buffer::spare_capacity(&mut events), Some(&now));
+        if waited.is_err() {
+            // A signal interrupted it. The next round reports ready sockets again.
+            return;
+        }
+        for event in events {
+            let id = event.data.u64();
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.on_ready();
+            // Epoll reports husks too; those are ignored.
+            if connection.is_in_kernel() {
+                self.settle(id);
+            }
+        }
     }
 
     fn readiness(&mut self, id: u64) -> Readiness {
@@ -233,7 +253,7 @@ impl Connection {
     }
 }
 
-/// As [`in_engine`]. Whoever asks is told of the next change, too.
+/// As [`in_engine`]. The caller is told of the next change, too.
 fn in_pair(InPair { end, .. }: &mut InPair) -> Readiness {
     let known = end.ask_for_data(1).and_then(|_| Ok((end.readable()?, end.room()?, end.unread_by_peer()?)));
     // A call reports what the peer did.

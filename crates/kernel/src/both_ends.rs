@@ -84,8 +84,8 @@ fn face(first: &Captured, second: &Captured) -> Result<(), Refusal> {
     if agree && a.sack == b.sack { Ok(()) } else { Err(Refusal::Unsettled) }
 }
 
-/// Takes what was written and not sent out of the capture of one end, which the program writes again. What
-/// was sent has arrived ([`capture_both`]), so nothing is left to be sent.
+/// Takes what was written and not sent out of the capture of one end, which the program writes again. The
+/// bytes that were sent have arrived ([`capture_both`]), so nothing is left to be sent.
 pub fn take_unsent(captured: &mut Captured) -> Vec<u8> {
     let sent = captured.protocol.unacked_bytes() as usize;
     let unsent = captured.send_queue.split_off(sent.min(captured.send_queue.len()));

@@ -188,8 +188,8 @@ impl End {
         self.block().out.stopped.load(Relaxed) == self.peer.number()
     }
 
-    /// What was written from a position on, when the pair goes home: the kernel gets it. Nothing was written
-    /// twice over it, since a pair that has stopped gets at most the write that was under way.
+    /// The bytes written from a position on, when the pair goes home: the kernel gets them. None was written
+    /// over, since a pair that has stopped gets at most the write that was under way.
     pub fn written_since(&self, position: u64) -> Vec<u8> {
         let count = self.written.saturating_sub(position).min(self.area());
         let mut bytes = vec![0; count as usize];

@@ -14,7 +14,7 @@ pub enum Ending {
     Finished = 1,
     /// It has, and is gone: it reads nothing more. An answer would meet an RST.
     Closed = 2,
-    /// It is gone, and left bytes unread (as an RST says). What it wrote before can be read.
+    /// It is gone, and left bytes unread (as an RST says). Bytes that it wrote before can be read.
     Reset = 3,
 }
 

@@ -188,7 +188,7 @@ impl Candidate {
         // The service knows what this library does not.
         let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
         let decision = decision.unwrap_or(Decision::Move);
-        // The rules weigh an engine against the kernel. What joins two ends here costs less than both.
+        // The rules weigh an engine against the kernel. Memory that two programs share costs less than both.
         let decision = match decision {
             Decision::NotYet(_) if self.origin.is_between() => Decision::Move,
             decision => decision,

@@ -128,7 +128,7 @@ pub struct Firewall {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Pair {
-    /// Whose programs are joined.
+    /// The users whose programs are joined.
     #[serde(deserialize_with = "values::pair_users")]
     pub users: PairUsers,
 }

@@ -84,27 +84,6 @@ pub(super) fn listen(config: &Config) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Returns true if `ancestor` is among the ancestors of `pid`. A process that ends meanwhile has no
-/// ancestors.
-pub(super) fn descends(mut pid: u32, ancestor: u32) -> bool {
-    // The walk is bounded, because parents may change during it.
-    for _ in 0..64 {
-        match parent(pid) {
-            Some(parent) if parent == ancestor => return true,
-            Some(parent @ 2..) => pid = parent,
-            _ => return false,
-        }
-    }
-    false
-}
-
-/// The parent of a process: field 4 of `proc_pid_stat(5)`. Field 2 may contain anything, but ends
-/// with the last parenthesis.
-fn parent(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// The socket that an adoption has to carry.
 fn the_socket(fd: Option<OwnedFd>) -> Result<OwnedFd, String> {
     fd.ok_or_else(|| "an adoption must carry the socket's descriptor".into())

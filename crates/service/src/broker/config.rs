@@ -32,7 +32,7 @@ impl fmt::Debug for PolicySource {
     }
 }
 
-/// Whose programs the service joins, if both ends of a connection are on this machine.
+/// The users whose programs the service joins, if both ends of a connection are on this machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PairUsers {
     /// Nobody's.
@@ -87,7 +87,7 @@ pub struct Config {
     pub source: Option<PolicySource>,
     /// How engines control their load.
     pub load: Choice,
-    /// Whose connections are joined if both ends are on this machine.
+    /// The users whose connections are joined if both ends are on this machine.
     pub pair: PairUsers,
     /// Treatment of connections that firewall rules act on.
     pub rules: Rules,

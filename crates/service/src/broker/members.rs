@@ -2,7 +2,6 @@
 //! their descendants, whatever their user, and ends with the last of them.
 
 use super::Broker;
-use super::clients::descends;
 use super::recovery::RecoveredState;
 use crate::checkpoints::Checkpoints;
 use baton_ipc::message::Reply;
@@ -85,4 +84,25 @@ impl Broker {
         let done = Reply::Done { ask, count: self.members.all.len() as u64, failed, pause_us: 0 };
         self.tell_client(client, &done, Vec::new());
     }
+}
+
+/// Returns true if `ancestor` is among the ancestors of `pid`. A process that ends meanwhile has no
+/// ancestors.
+fn descends(mut pid: u32, ancestor: u32) -> bool {
+    // The walk is bounded, because parents may change during it.
+    for _ in 0..64 {
+        match parent(pid) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent @ 2..) => pid = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
+/// The parent of a process: field 4 of `proc_pid_stat(5)`. Field 2 may contain anything, but ends
+/// with the last parenthesis.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }

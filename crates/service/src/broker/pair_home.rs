@@ -73,7 +73,7 @@ impl Broker {
         self.rebuild_both(coming);
     }
 
-    /// What an end of a pair is in the kernel.
+    /// An end of a pair as the kernel is to have it.
     fn coming(&self, id: u64, ends: [u64; 2], course: &Course) -> Option<Coming> {
         let pair = |id: u64| match &self.connections.get(id)?.state {
             State::Paired(pair) => Some(pair),
@@ -157,7 +157,7 @@ impl Broker {
         }
     }
 
-    /// The program has closed its end. What it wrote stays for the other end, which goes on by itself.
+    /// The program has closed its end. Its bytes stay for the other end, which goes on by itself.
     pub(super) fn close_in_pair(&mut self, id: u64) {
         let Some(connection) = self.connections.known_mut(id) else { return };
         let State::Paired(InPair { peer, unsettled, .. }) = &connection.state else { return };

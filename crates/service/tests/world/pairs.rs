@@ -56,7 +56,7 @@ fn both_ends_are_joined_and_come_home_and_lose_nothing() {
             streams[1].read_exact(&mut got).unwrap();
             assert_eq!(&got, b"before");
             talk(&mut streams);
-            // What is unread on the way home is read after it.
+            // Bytes that are unread on the way home are read after it.
             streams[0].write_all(b"unread").unwrap();
             home(&one, &streams);
             streams[1].read_exact(&mut got).unwrap();
