@@ -74,8 +74,12 @@ impl Stream {
     /// # Errors
     /// `WouldBlock` if there is no space, otherwise those of a write.
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], skip: usize, more: bool) -> io::Result<usize> {
+        if let Some(count) = self.near().and_then(|near| near.write(pieces, skip)) {
+            return Ok(count);
+        }
         self.shared.with(|inner| {
             let sent = inner.send_pieces(self.id, pieces, skip, more);
+            self.remember(inner.near(self.id));
             if !inner.connection(self.id).is_some_and(Connection::holds_back) {
                 batch::wrote(*sent.as_ref().unwrap_or(&0));
             }

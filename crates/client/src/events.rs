@@ -315,11 +315,9 @@ impl Inner {
                     None => {}
                 }
             }
-            Some(Location::Pair(mut pair)) => {
-                if !whole {
-                    connection.take_from_pair(&mut pair, (rcv_pos, tail_pos));
-                }
-                pairs.leave(*pair);
+            Some(Location::Pair(pair)) => {
+                let end = pairs.leave(*pair).filter(|_| !whole);
+                end.into_iter().for_each(|end| connection.take_from_pair(end, (rcv_pos, tail_pos)));
             }
             // Nothing of it is elsewhere: the kernel had it already, or it has ended.
             Some(Location::Kernel(_) | Location::Ended(_)) | None => {}
@@ -336,7 +334,7 @@ impl Inner {
         self.ruled.remove(&id);
         let held = self.adopting.get_mut(&seq).and_then(|adopting| adopting.held.take());
         self.let_frames_go(held, None);
-        let Inner { connections, regions, adopting, .. } = self;
+        let Inner { connections, regions, adopting, pairs, .. } = self;
         // It was lost before it arrived, so nobody owns what is left of the socket.
         if let Some(adopting) = adopting.get_mut(&seq).filter(|_| !connections.contains_key(&id)) {
             adopting.fd = None;
@@ -362,9 +360,11 @@ impl Inner {
                     region.consumer.forget_adoption(Adoption(id));
                 }
             }
-            Location::Pair(mut pair) => {
-                connection.unread.extend(pair.end.unread_until(u64::MAX).unwrap_or_default());
-                self.pairs.leave(*pair);
+            Location::Pair(pair) => {
+                let end = pairs.leave(*pair);
+                end.into_iter().for_each(|mut end| {
+                    connection.unread.extend(end.unread_until(u64::MAX).unwrap_or_default());
+                });
             }
             // No region has any of its bytes.
             Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => {}

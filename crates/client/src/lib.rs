@@ -44,6 +44,7 @@ mod held_back;
 mod links;
 mod local_engine;
 mod location;
+mod near;
 mod observer;
 mod observing;
 mod options;

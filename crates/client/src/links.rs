@@ -1,15 +1,16 @@
 //! Links to programs of this machine, and this program's bell; see [`pairs`](super::pairs).
 
 use super::location::{InPair, LinkName};
-use baton_pair::{Bell, Link};
+use baton_pair::{End, Link};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 
 /// A link to another program, or one of two ends of a link of this program with itself.
 pub(super) struct Joined {
     pub link: Link,
     /// The other program's bell.
-    bell: OwnedFd,
+    pub bell: Arc<OwnedFd>,
     /// The connection of each slot.
     pub names: BTreeMap<u32, u64>,
 }
@@ -27,7 +28,7 @@ pub(super) struct Pairs {
 impl Joined {
     /// A link without connections, to the program whose bell this is.
     pub fn new(link: Link, bell: OwnedFd) -> Joined {
-        Joined { link, bell, names: BTreeMap::new() }
+        Joined { link, bell: Arc::new(bell), names: BTreeMap::new() }
     }
 }
 
@@ -60,16 +61,6 @@ impl Pairs {
         self.bell.as_ref().map(AsRawFd::as_raw_fd)
     }
 
-    /// Wakes the program at the other side, if it sleeps.
-    pub fn ring(&self, name: LinkName, bell: Bell) {
-        if bell.is_wanted()
-            && let Some(joined) = self.links.get(&name)
-        {
-            // The write fails only if the counter is at its maximum, and then the other wakes as well.
-            let _ = rustix::io::write(&joined.bell, &1u64.to_ne_bytes());
-        }
-    }
-
     /// Has the bell rung at the next news. Returns false if there are some.
     pub fn prepare_sleep(&mut self) -> bool {
         self.slept |= !self.links.is_empty();
@@ -93,9 +84,10 @@ impl Pairs {
     }
 
     /// A connection has left its pair.
-    pub fn leave(&mut self, pair: InPair) {
+    pub fn leave(&mut self, pair: InPair) -> Option<End> {
         if let Some(joined) = self.links.get_mut(&pair.link) {
-            joined.names.remove(&pair.end.slot());
+            joined.names.remove(&pair.slot);
         }
+        pair.end.take()
     }
 }

@@ -11,9 +11,11 @@
 //!  any --> Ended
 //! ```
 
+use super::near::PairEnd;
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
 use std::io;
+use std::sync::Arc;
 
 /// The location of a connection.
 #[derive(Debug)]
@@ -82,8 +84,10 @@ pub(super) type LinkName = (u32, bool);
 pub(super) struct InPair {
     /// The link through which its bytes go.
     pub link: LinkName,
+    /// Its slot there.
+    pub slot: u32,
     /// The end there.
-    pub end: baton_pair::End,
+    pub end: Arc<PairEnd>,
 }
 
 /// A question of the program for `TCP_INFO`, which only the engine can answer.

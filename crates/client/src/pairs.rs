@@ -7,16 +7,21 @@
 use super::connection::Connection;
 use super::links::Joined;
 use super::location::{InPair, LinkName, Location};
+use super::near::PairEnd;
 use super::shared::{Inner, Shared};
 use baton_consumer::link::open_link;
 use baton_ipc::message::{Incoming, Request};
 use baton_ipc::queues::read_queues;
-use baton_pair::{Ending, Fault, WriteError};
+use baton_pair::{End, Ending, Fault, WriteError};
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Room in bytes for which a writer that waits is woken.
+const WORTH_A_WAKE_UP: usize = 64 << 10;
 
 /// An end that cannot go on: its peer broke the rules.
 fn broken(fault: Fault) -> io::Error {
@@ -81,6 +86,10 @@ impl Inner {
         let (Some(connection), Some(joined)) = (connections.get_mut(&id), pairs.at(name)) else {
             return false;
         };
+        if let Some(pair) = connection.pair() {
+            // An earlier broker brought it, and died before it noted the answer.
+            return (pair.link, pair.slot) == (name, slot.0);
+        }
         let Some(number) = NonZeroU64::new(slot.1) else { return false };
         let Ok(mut end) = joined.link.begin(slot.0, number) else { return false };
         // The area is empty, and the broker brings no more than fits.
@@ -89,10 +98,11 @@ impl Inner {
             return false;
         }
         joined.names.insert(slot.0, id);
+        let end = PairEnd::new(end, joined.bell.clone());
+        end.ring(bell);
         // Bytes that the program had before are read first.
         connection.unread.extend(brought.unread);
-        connection.enter_pair(InPair { link: name, end });
-        pairs.ring(name, bell);
+        connection.enter_pair(InPair { link: name, slot: slot.0, end });
         true
     }
 
@@ -120,18 +130,21 @@ impl Inner {
     }
 
     pub(super) fn read_pair(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let Inner { connections, pairs, .. } = self;
-        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let Some(InPair { link, end }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let Some(InPair { end, .. }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
         if buf.is_empty() {
             return Ok(0);
         }
-        let (mut count, mut bell) = end.read(buf).map_err(broken)?;
-        if count == 0 && end.ask_for_data(1).map_err(broken)? {
-            (count, bell) = end.read(buf).map_err(broken)?;
-        }
-        pairs.ring(*link, bell);
-        match end.peer_end() {
+        let read = end.with(|end| {
+            let (mut count, mut bell) = end.read(buf)?;
+            if count == 0 && end.ask_for_data(1)? {
+                (count, bell) = end.read(buf)?;
+            }
+            Ok((count, bell, end.peer_end()))
+        });
+        let (count, bell, peer) = read.ok_or(ErrorKind::WouldBlock)?.map_err(broken)?;
+        end.ring(bell);
+        match peer {
             _ if count > 0 => Ok(count),
             Ending::Open => Err(ErrorKind::WouldBlock.into()),
             Ending::Finished | Ending::Closed => Ok(0),
@@ -143,79 +156,89 @@ impl Inner {
     }
 
     pub(super) fn write_pair(&mut self, id: u64, data: &[u8]) -> io::Result<usize> {
-        let Inner { connections, pairs, .. } = self;
-        let connection = connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
+        let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let Some(InPair { link, end }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
-        let mut written = end.write(data);
-        if let Ok((0, _)) = written
-            && !data.is_empty()
-            && end.ask_for_room(1).map_err(broken)?
-        {
-            written = end.write(data);
-        }
-        match written {
+        let Some(InPair { end, .. }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
+        let written = end.with(|end| {
+            let mut written = end.write(data);
+            // A writer that waits is woken once there is room for much, as in `sk_stream_is_writeable`.
+            if matches!(written, Ok((0, _))) && !data.is_empty() && end.ask_for_room(WORTH_A_WAKE_UP)? {
+                written = end.write(data);
+            }
+            if matches!(written, Ok((count, _)) if count > 0) {
+                end.stop_asking_for_room();
+            }
+            Ok(written.map_err(|error| (error, end.peer_end())))
+        });
+        match written.ok_or(ErrorKind::WouldBlock)?.map_err(broken)? {
             Ok((0, _)) if !data.is_empty() => Err(ErrorKind::WouldBlock.into()),
             Ok((count, bell)) => {
-                end.stop_asking_for_room();
-                pairs.ring(*link, bell);
+                end.ring(bell);
                 Ok(count)
             }
-            Err(WriteError::Reset) if end.peer_end() == Ending::Closed => {
+            Err((WriteError::Reset, Ending::Closed)) => {
                 // A segment would have gone out, and its answer would have been a reset.
                 self.end_pair(id, Some(reset()));
                 Ok(data.len())
             }
-            Err(WriteError::Reset) => {
+            Err((WriteError::Reset, _)) => {
                 self.end_pair(id, None);
                 Err(reset())
             }
-            Err(WriteError::Closed) => Err(ErrorKind::BrokenPipe.into()),
-            Err(error) => Err(io::Error::new(ErrorKind::ConnectionAborted, error)),
+            Err((WriteError::Closed, _)) => Err(ErrorKind::BrokenPipe.into()),
+            Err((error, _)) => Err(io::Error::new(ErrorKind::ConnectionAborted, error)),
         }
     }
 
     /// The connection has ended, with an error for the next call to report. Bytes that arrived before can
     /// still be read.
     fn end_pair(&mut self, id: u64, error: Option<io::Error>) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        if let Location::Pair(mut pair) = connection.end(error) {
-            connection.unread.extend(pair.end.unread_until(u64::MAX).unwrap_or_default());
-            self.pairs.leave(*pair);
+        let Inner { connections, pairs, .. } = self;
+        let Some(connection) = connections.get_mut(&id) else { return };
+        if let Location::Pair(pair) = connection.end(error)
+            && let Some(mut end) = pairs.leave(*pair)
+        {
+            connection.unread.extend(end.unread_until(u64::MAX).unwrap_or_default());
         }
     }
 
     /// The program has finished writing.
     pub(super) fn finish_pair(&mut self, id: u64) {
-        let Inner { connections, pairs, .. } = self;
-        if let Some(InPair { link, end }) = connections.get_mut(&id).and_then(Connection::pair) {
-            let bell = end.finish();
-            pairs.ring(*link, bell);
+        if let Some(InPair { end, .. }) = self.connections.get_mut(&id).and_then(Connection::pair) {
+            end.ring(end.with(End::finish).unwrap_or_default());
         }
     }
 
     /// The program has closed the stream, whose unread bytes make it a reset.
     pub(super) fn close_pair(&mut self, id: u64) {
-        let Inner { connections, pairs, .. } = self;
-        let Some(connection) = connections.get_mut(&id) else { return };
+        let Some(connection) = self.connections.get_mut(&id) else { return };
         let aborts = !connection.unread.is_empty() || connection.aborts();
-        if let Some(InPair { link, end }) = connection.pair() {
-            let bell = if aborts || end.readable().map_or(true, |bytes| bytes > 0) { end.reset() } else { end.close() };
-            pairs.ring(*link, bell);
+        if let Some(InPair { end, .. }) = connection.pair() {
+            let bell = end.with(|end| {
+                let unread = end.readable().map_or(true, |bytes| bytes > 0);
+                if aborts || unread { end.reset() } else { end.close() }
+            });
+            end.ring(bell.unwrap_or_default());
         }
+    }
+
+    /// The end of a pair that calls may use without this lock: nothing is to be read or written before.
+    pub(super) fn near(&mut self, id: u64) -> Option<Arc<PairEnd>> {
+        let connection = self.connections.get_mut(&id).filter(|it| it.unread.is_empty() && it.unsent.is_empty())?;
+        connection.pair().map(|pair| pair.end.clone())
     }
 }
 
 impl Connection {
     /// Takes the bytes of a pair that has come home: what was received up to `rcv_pos` is here, and what was
     /// written beyond `tail_pos` is not in the kernel.
-    pub(super) fn take_from_pair(&mut self, pair: &mut InPair, (rcv_pos, tail_pos): (u64, u64)) {
-        let received = pair.end.read_total();
-        self.unread.extend(pair.end.unread_until(rcv_pos).unwrap_or_default());
+    pub(super) fn take_from_pair(&mut self, mut end: End, (rcv_pos, tail_pos): (u64, u64)) {
+        let received = end.read_total();
+        self.unread.extend(end.unread_until(rcv_pos).unwrap_or_default());
         self.skip_next(received.saturating_sub(rcv_pos));
-        let unsent = pair.end.written_since(tail_pos);
+        let unsent = end.written_since(tail_pos);
         let younger = std::mem::replace(&mut self.unsent, unsent.into());
         self.unsent.extend(younger);
     }

@@ -7,12 +7,12 @@
 //! the library's thread.
 
 use super::connection::Connection;
-use super::location::{InEngine, InPair, Location};
+use super::location::{InEngine, Location};
 use super::region::{self, Region};
 use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::queue_lengths;
-use baton_pair::Ending;
+use baton_pair::{End, Ending, Fault};
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -143,7 +143,7 @@ impl Inner {
         let Inner { connections, regions, ready, .. } = self;
         let Some(connection) = connections.get_mut(&id) else { return GONE };
         if let Some(pair) = connection.pair() {
-            let state = in_pair(pair);
+            let state = pair.end.with(in_pair).unwrap_or_default();
             return connection.overall(state);
         }
         if connection.stands() {
@@ -203,13 +203,17 @@ impl Inner {
     /// Adds the bytes of a pair's end to the `first` that are in `buf` already.
     fn peek_pair(&mut self, id: u64, first: usize, buf: &mut [u8]) -> io::Result<usize> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        let Some(InPair { end, .. }) = connection.pair() else { return Ok(first) };
-        let aborted = |fault| io::Error::new(ErrorKind::ConnectionAborted, fault);
-        let mut more = end.peek(&mut buf[first..]).map_err(aborted)?;
-        if more == 0 && end.ask_for_data(1).map_err(aborted)? {
-            more = end.peek(&mut buf[first..]).map_err(aborted)?;
-        }
-        match end.peer_end() {
+        let Some(pair) = connection.pair() else { return Ok(first) };
+        let peeked = pair.end.with(|end| {
+            let mut more = end.peek(&mut buf[first..])?;
+            if more == 0 && end.ask_for_data(1)? {
+                more = end.peek(&mut buf[first..])?;
+            }
+            Ok((more, end.peer_end()))
+        });
+        let aborted = |fault: Fault| io::Error::new(ErrorKind::ConnectionAborted, fault);
+        let (more, peer) = peeked.unwrap_or(Ok((0, Ending::Open))).map_err(aborted)?;
+        match peer {
             _ if first + more > 0 => Ok(first + more),
             Ending::Open if !connection.is_shut_for_reading() => Err(ErrorKind::WouldBlock.into()),
             Ending::Reset => Err(ErrorKind::ConnectionReset.into()),
@@ -219,8 +223,9 @@ impl Inner {
 
     fn queued(&mut self, id: u64) -> io::Result<(usize, usize)> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
-        if let Some(InPair { end, .. }) = connection.pair() {
-            let (unread, unsent) = (end.readable().unwrap_or(0), end.unread_by_peer().unwrap_or(0));
+        if let Some(pair) = connection.pair() {
+            let queued = |end: &mut End| (end.readable().unwrap_or(0), end.unread_by_peer().unwrap_or(0));
+            let (unread, unsent) = pair.end.with(queued).unwrap_or_default();
             return Ok((connection.unread.len() + unread, unsent));
         }
         let (unread, unsent) = match connection.location() {
@@ -254,7 +259,7 @@ impl Connection {
 }
 
 /// As [`in_engine`]. The caller is told of the next change, too.
-fn in_pair(InPair { end, .. }: &mut InPair) -> Readiness {
+fn in_pair(end: &mut End) -> Readiness {
     let known = end.ask_for_data(1).and_then(|_| Ok((end.readable()?, end.room()?, end.unread_by_peer()?)));
     // A call reports what the peer did.
     let Ok((readable, mut free, used)) = known else { return GONE };

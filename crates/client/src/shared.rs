@@ -375,7 +375,7 @@ impl Inner {
         }
         let mut connection = self.connections.remove(&id).expect("the connection was found above");
         if let Location::Pair(pair) = connection.end(None) {
-            self.pairs.leave(*pair);
+            drop(self.pairs.leave(*pair));
         }
         drop(connection.into_fd(self.ready.as_fd()));
         let _ = self.say(&Request::Close { id }, Vec::new());

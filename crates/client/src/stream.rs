@@ -4,13 +4,15 @@ use super::adoption::Arrived;
 use super::batch;
 use super::connection::Connection;
 use super::location::Location;
+use super::near::PairEnd;
 use super::shared::Shared;
 use baton_consumer::fork::Copied;
+use baton_consumer::held::Counted;
 use baton_consumer::wake::{Doorbell, block_on};
 use baton_policy::Reason;
 use baton_policy::rules::Rule;
 use rustix::net::{getpeername, getsockname};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
@@ -46,6 +48,8 @@ pub struct Stream {
     notifier: OnceLock<Box<Notifier>>,
     given_back: Arc<AtomicBool>,
     copied: Copied,
+    /// The end of the pair that the connection is in, once a call has been there.
+    near: Box<Mutex<Option<Arc<PairEnd>>>>,
 }
 
 /// The eventfd of a stream, which is notified when a thread or task would be woken.
@@ -58,7 +62,16 @@ impl Stream {
     pub(super) fn new(shared: Arc<Shared>, arrived: Arrived) -> Stream {
         let Arrived { id, given_back, copied } = arrived;
         let nonblocking = AtomicBool::new(false);
-        Stream { shared, id, nonblocking, timeouts: Mutex::default(), notifier: OnceLock::new(), given_back, copied }
+        Stream {
+            shared,
+            id,
+            nonblocking,
+            timeouts: Mutex::default(),
+            notifier: OnceLock::new(),
+            given_back,
+            copied,
+            near: Box::default(),
+        }
     }
 
     /// Number of the connection in the service.
@@ -159,11 +172,36 @@ impl Stream {
     }
 
     fn poll_read(&self, cx: &mut Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(&self.shared, self.id, false, cx, |inner| inner.read(self.id, buf)))?
+        if let Some(count) = self.near().and_then(|near| near.read(buf)) {
+            return Poll::Ready(Ok(count));
+        }
+        self.shared.with(|inner| {
+            let done = inner.poll_io(&self.shared, self.id, false, cx, |inner| inner.read(self.id, buf));
+            self.remember(inner.near(self.id));
+            done
+        })?
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.shared.with(|inner| inner.poll_io(&self.shared, self.id, true, cx, |inner| inner.write(self.id, data)))?
+        if let Some(count) = self.near().and_then(|near| near.write(&[IoSlice::new(data)], 0)) {
+            return Poll::Ready(Ok(count));
+        }
+        self.shared.with(|inner| {
+            let done = inner.poll_io(&self.shared, self.id, true, cx, |inner| inner.write(self.id, data));
+            self.remember(inner.near(self.id));
+            done
+        })?
+    }
+
+    /// The end of the pair that the connection was in at the last call that went the long way. A forked child
+    /// has none: its calls fail.
+    pub(super) fn near(&self) -> Option<Arc<PairEnd>> {
+        self.shared.check().ok()?;
+        Counted::new(|| self.near.lock().unwrap_or_else(PoisonError::into_inner)).clone()
+    }
+
+    pub(super) fn remember(&self, near: Option<Arc<PairEnd>>) {
+        *Counted::new(|| self.near.lock().unwrap_or_else(PoisonError::into_inner)) = near;
     }
 
     /// Shuts down the sending direction after all written bytes.

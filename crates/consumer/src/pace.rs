@@ -10,11 +10,22 @@
 //! took 54 to 69 µs there, and 22 to 24 µs with one, without using more CPU time per request. So a
 //! pause counts as short if polling would make it short.
 
-/// How long to poll, in nanoseconds. For frames that take longer the driver sleeps.
-const LOOK_NS: u64 = 100_000;
+/// How long it pays to poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// How long to poll, in nanoseconds. For frames that take longer the driver sleeps.
+    look_ns: u64,
+    /// Longest usual pause, in nanoseconds, for which polling is worthwhile.
+    short_ns: u64,
+}
 
-/// Longest usual pause, in nanoseconds, for which polling is worthwhile.
-const SHORT_NS: u64 = 80_000;
+impl Look {
+    /// For frames of a device.
+    pub const DEVICE: Look = Look { look_ns: 100_000, short_ns: 80_000 };
+    /// For bytes of a program on this machine. As long as both sleep, a pause has two wake-ups, and it is short
+    /// once one of them polls.
+    pub const PROGRAM: Look = Look { look_ns: 200_000, short_ns: 160_000 };
+}
 
 /// Most frames and payload bytes between two pauses that count as little work.
 const LITTLE: (usize, u64) = (2, 4096);
@@ -29,12 +40,14 @@ pub struct Pace {
     bytes: u64,
     /// True if there is another CPU for the peer.
     may_look: bool,
+    /// How long it would pay to poll in the last pause, in nanoseconds.
+    look_ns: u64,
 }
 
 impl Pace {
     /// Starts without statistics. `cpus` is the number of CPUs that this process may use.
     pub fn new(cpus: usize) -> Pace {
-        Pace { usual_ns: u64::MAX, frames: 0, bytes: 0, may_look: cpus > 1 }
+        Pace { usual_ns: u64::MAX, frames: 0, bytes: 0, may_look: cpus > 1, look_ns: Look::DEVICE.look_ns }
     }
 
     /// Counts received frames.
@@ -44,17 +57,19 @@ impl Pace {
 
     /// Starts a pause; `bytes` is the total of payload bytes moved so far. Returns how long to poll
     /// before sleeping, in nanoseconds; 0 means not at all.
-    pub fn on_pause(&mut self, bytes: u64) -> u64 {
+    pub fn on_pause(&mut self, bytes: u64, look: Look) -> u64 {
+        self.look_ns = look.look_ns;
         let little = self.frames <= LITTLE.0 && bytes - self.bytes <= LITTLE.1;
         (self.frames, self.bytes) = (0, bytes);
-        if self.may_look && little && self.usual_ns <= SHORT_NS { LOOK_NS } else { 0 }
+        if self.may_look && little && self.usual_ns <= look.short_ns { look.look_ns } else { 0 }
     }
 
     /// Ends a pause of `ns` nanoseconds. A single long pause takes effect at once, short ones only
     /// after many.
     pub fn on_resume(&mut self, ns: u64) {
-        let ns = ns.min(10 * LOOK_NS);
-        self.usual_ns = if ns > LOOK_NS { ns } else { (self.usual_ns.min(10 * LOOK_NS) * 7 + ns) / 8 };
+        let most = 10 * self.look_ns;
+        let ns = ns.min(most);
+        self.usual_ns = if ns > self.look_ns { ns } else { (self.usual_ns.min(most) * 7 + ns) / 8 };
     }
 }
 
@@ -69,7 +84,7 @@ mod tests {
         for _ in 0..count {
             pace.on_frames(1);
             let bytes = pace.bytes + 128;
-            look = pace.on_pause(bytes);
+            look = pace.on_pause(bytes, Look::DEVICE);
             pace.on_resume(ns);
         }
         look
@@ -79,14 +94,14 @@ mod tests {
     fn it_looks_only_while_little_comes_soon() {
         let mut pace = Pace::new(2);
         assert_eq!(after(&mut pace, 3, 10_000), 0, "a few short pauses have no effect");
-        assert_eq!(after(&mut pace, 40, 10_000), LOOK_NS);
+        assert_eq!(after(&mut pace, 40, 10_000), Look::DEVICE.look_ns);
         assert_eq!(after(&mut pace, 2, 500_000), 0, "a long pause has an effect at once");
         after(&mut pace, 60, 10_000);
         pace.on_frames(3);
-        assert_eq!(pace.on_pause(pace.bytes), 0, "many frames");
+        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), 0, "many frames");
         pace.on_frames(1);
-        assert_eq!(pace.on_pause(pace.bytes + 64_000), 0, "much payload");
-        assert_eq!(pace.on_pause(pace.bytes), LOOK_NS);
+        assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE), 0, "much payload");
+        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), Look::DEVICE.look_ns);
         assert_eq!(after(&mut Pace::new(1), 40, 10_000), 0, "one CPU");
     }
 }

@@ -117,6 +117,8 @@ messages! {
             peer: u64,
             /// Where it is.
             place: PairPlace,
+            /// Its program has taken in the bytes that came along.
+            settled: bool,
         },
         /// A policy that replaced that of the configuration. With a file that holds its text.
         11 Policy {

@@ -13,7 +13,8 @@
 
 use crate::capture_error::CaptureError;
 use crate::captured::Captured;
-use crate::error::Failed;
+use crate::error::{During, Failed};
+use crate::tcp_info::TcpInfo;
 use crate::{capture, release};
 use baton_policy::Refusal;
 use baton_tcp::state::State;
@@ -39,6 +40,15 @@ impl Carried {
         let Carried { written, received, finished, peer_finished } = self;
         Carried { written: received, received: written, finished: peer_finished, peer_finished: finished }
     }
+}
+
+/// True if everything that this end has sent is acknowledged. A capture drops what is in flight, which is sent
+/// again only after a timeout; but what arrived may be acknowledged late.
+///
+/// # Errors
+/// Errors of `getsockopt(2)`.
+pub fn is_acknowledged(fd: impl AsFd) -> Result<bool, Failed> {
+    Ok(TcpInfo::of(fd.as_fd()).during("reading TCP_INFO")?.unacknowledged() == 0)
 }
 
 /// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use

@@ -68,6 +68,11 @@ impl TcpInfo {
         u32::from_ne_bytes([b[0], b[1], b[2], b[3]])
     }
 
+    /// Segments sent and not acknowledged.
+    pub fn unacknowledged(&self) -> u32 {
+        self.word(24)
+    }
+
     pub fn snd_mss(&self) -> u32 {
         self.word(16)
     }

@@ -4,7 +4,8 @@
 //! A signal handler that runs during busy polling has the same effect as one that runs before the
 //! wait.
 
-use baton_consumer::pace::Pace;
+use crate::service;
+use baton_consumer::pace::{Look, Pace};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
@@ -28,7 +29,9 @@ pub fn count_bytes(bytes: usize) {
 /// with zero while the thread polls.
 pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
     let begun = Instant::now();
-    let look = Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0))).unwrap_or(0));
+    let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
+    let look =
+        Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0));
     let mut outcome = None;
     if left.is_none_or(|left| left > look) {
         while outcome.is_none() && begun.elapsed() < look {

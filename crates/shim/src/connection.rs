@@ -294,7 +294,7 @@ fn adopt(fd: RawFd, candidate: &Candidate, sends: u64) -> Result<Moved, Reason> 
         reason
     })?;
     if origin.is_between() {
-        service::has_pairs();
+        service::expect_pairs();
     } else if service::is_direct() && nowhere {
         account::count("elsewhere");
     }

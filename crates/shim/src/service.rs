@@ -64,14 +64,19 @@ pub fn glance() {
 static PAIRS: AtomicBool = AtomicBool::new(false);
 
 /// Notes that it may.
-pub fn has_pairs() {
+pub fn expect_pairs() {
     PAIRS.store(true, Ordering::Relaxed);
+}
+
+/// True if it may.
+pub fn has_pairs() -> bool {
+    PAIRS.load(Ordering::Relaxed)
 }
 
 /// True if calls of this process drive what carries its connections: an engine inside it, or memory that it
 /// shares with another program.
 pub fn is_direct() -> bool {
-    config().placement == Placement::Direct || PAIRS.load(Ordering::Relaxed)
+    config().placement == Placement::Direct || has_pairs()
 }
 
 /// A wait that includes the devices of this process's own engines.

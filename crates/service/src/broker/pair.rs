@@ -14,13 +14,14 @@
 use super::Broker;
 use super::clients::Client;
 use super::config::PairUsers;
+use super::connection::Connection;
 use super::links::AREA;
 use super::state::{InKernel, InPair, Meeting, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Incoming, Reply, Told};
 use baton_ipc::queues::write_queues;
 use baton_ipc::record::{self, PairPlace, Phase, Record};
-use baton_kernel::both_ends::{capture_both, release_both, take_unsent};
+use baton_kernel::both_ends::{capture_both, is_acknowledged, release_both, take_unsent};
 use baton_kernel::kernel_side::{KernelError, Plan};
 use baton_kernel::{CaptureError, Captured, Failed};
 use baton_policy::conditions::Facts;
@@ -167,6 +168,9 @@ impl Broker {
         let stay = |broker: &mut Broker, why: StayReason| {
             ends.into_iter().for_each(|id| broker.does_not_meet(id, why.clone()));
         };
+        if self.is_in_flight(ends) && self.may_wait(ends) {
+            return self.links.meetings.push(ends);
+        }
         let captured = match self.take_out_both(ends) {
             Ok(captured) => captured,
             Err(CaptureError::Refused(Refusal::Unsettled)) if self.may_wait(ends) => {
@@ -191,11 +195,28 @@ impl Broker {
                 place,
                 peer,
                 unsettled: Some(captured),
+                declined: false,
+                recall: None,
             }));
-            self.checkpoints.keep(record::pair(ends[at]), &Record::Pair { id: ends[at], peer, place }, &[]);
+            self.checkpoints.keep(
+                record::pair(ends[at]),
+                &Record::Pair { id: ends[at], peer, place, settled: false },
+                &[],
+            );
             self.note(ends[at]);
         }
         ends.into_iter().for_each(|id| self.bring_to_pair(id));
+    }
+
+    /// True if something of both ends was in flight before, and is now: another capture would drop it.
+    fn is_in_flight(&self, ends: [u64; 2]) -> bool {
+        let waited = |id: u64| match self.connections.get(id) {
+            Some(Connection { state: State::Meeting(Meeting { since: Some(_), .. }), fd, .. }) => {
+                !is_acknowledged(fd).unwrap_or(true)
+            }
+            _ => false,
+        };
+        ends.into_iter().any(waited)
     }
 
     /// Notes that both ends have waited, and says whether they may wait on.
@@ -281,7 +302,7 @@ impl Broker {
     }
 
     /// Brings an end to its program, with a file of the bytes that come along.
-    fn bring_to_pair(&mut self, id: u64) {
+    pub(super) fn bring_to_pair(&mut self, id: u64) {
         let Some(connection) = self.connections.known(id) else { return };
         let State::Paired(InPair { place, unsettled: Some(captured), .. }) = &connection.state else { return };
         let PairPlace { link, first, slot, number } = *place;
@@ -302,14 +323,14 @@ impl Broker {
                 let files = file.into_iter().collect();
                 self.tell_client(client, &Reply::Pair { incoming, first, slot, number }, files);
             }
-            Err(_) => self.unpair(id, Reason::NoMemory),
+            Err(_) => self.unpair_without_program(id, Reason::NoMemory),
         }
     }
 
     /// The program has taken in the bytes that came along, or (`taken` is false) has not.
     pub(super) fn on_brought_pair(&mut self, id: u64, taken: bool) {
         if !taken {
-            return self.unpair(id, Reason::NoBuffers);
+            return self.unpair_without_program(id, Reason::NoBuffers);
         }
         let Some(connection) = self.connections.known_mut(id) else { return };
         let State::Paired(InPair { unsettled, .. }) = &mut connection.state else { return };
@@ -318,13 +339,16 @@ impl Broker {
         }
         connection.adoption = None;
         let Some(pair) = connection.take(State::paired) else { return };
+        let (peer, place) = (pair.peer, pair.place);
         connection.arrive(State::Paired(pair), Reason::HandedOver);
+        self.checkpoints.keep(record::pair(id), &Record::Pair { id, peer, place, settled: true }, &[]);
         self.note(id);
         self.log_moved(id);
         self.settled(id, true);
         if self.connections.known(id).is_some_and(|connection| connection.closed) {
             self.close_in_pair(id);
         }
+        self.recall_pair(id);
     }
 
     /// Gives back the connections whose other ends nobody hands over.

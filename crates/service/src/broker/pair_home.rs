@@ -50,6 +50,13 @@ impl Broker {
             // The other end has closed for good.
             return self.ended(id);
         }
+        if ends.iter().any(|id| self.in_pair(*id).is_some_and(InPair::waits)) {
+            // The answer says which bytes the program has. `recall_pair` goes on then.
+            if let Some(State::Paired(pair)) = self.connections.known_mut(id).map(|connection| &mut connection.state) {
+                pair.recall = Some(why);
+            }
+            return;
+        }
         ends.into_iter().for_each(|id| {
             if let Some(connection) = self.connections.known_mut(id) {
                 connection.stop();
@@ -73,14 +80,34 @@ impl Broker {
         self.rebuild_both(coming);
     }
 
-    /// An end of a pair as the kernel is to have it.
-    fn coming(&self, id: u64, ends: [u64; 2], course: &Course) -> Option<Coming> {
-        let pair = |id: u64| match &self.connections.get(id)?.state {
+    /// Brings both ends home, of which the program of one has not taken in the bytes that came along, and will
+    /// not.
+    pub(super) fn unpair_without_program(&mut self, id: u64, why: Reason) {
+        if let Some(State::Paired(pair)) = self.connections.known_mut(id).map(|connection| &mut connection.state) {
+            pair.declined = true;
+        }
+        self.unpair(id, why);
+    }
+
+    /// A program has its bytes: both ends go home now if they were to.
+    pub(super) fn recall_pair(&mut self, id: u64) {
+        let Some(InPair { peer, recall, .. }) = self.in_pair(id) else { return };
+        if let Some(why) = recall.or_else(|| self.in_pair(*peer)?.recall) {
+            self.unpair(id, why);
+        }
+    }
+
+    fn in_pair(&self, id: u64) -> Option<&InPair> {
+        match &self.connections.get(id)?.state {
             State::Paired(pair) => Some(pair),
             _ => None,
-        };
+        }
+    }
+
+    /// An end of a pair as the kernel is to have it.
+    fn coming(&self, id: u64, ends: [u64; 2], course: &Course) -> Option<Coming> {
         let other = if ends[0] == id { ends[1] } else { ends[0] };
-        let (ours, theirs) = (pair(id)?, pair(other)?);
+        let (ours, theirs) = (self.in_pair(id)?, self.in_pair(other)?);
         let carried = carried(course, ours.place.first);
         let mut captured = come_home(&ours.head, theirs.head.window(), carried)?;
         let home = match &ours.unsettled {
@@ -180,7 +207,7 @@ impl Broker {
         let Some(connection) = self.connections.known(id) else { return };
         let State::Paired(InPair { place, unsettled, .. }) = &connection.state else { return };
         if unsettled.is_some() {
-            return self.unpair(id, Reason::ProgramGone);
+            return self.unpair_without_program(id, Reason::ProgramGone);
         }
         if !connection.closed {
             self.links.end(*place);
@@ -202,8 +229,8 @@ impl Broker {
         match (there || closed, has_program) {
             (false, _) => self.ended(id),
             (true, false) => self.end_pair_of_dead(id),
-            // Whether its program has the bytes is unknown.
-            (true, true) if settles => self.unpair(id, Reason::BrokerDied),
+            // Its program may not have been told. If it was, it answers again.
+            (true, true) if settles => self.bring_to_pair(id),
             (true, true) => {}
         }
     }

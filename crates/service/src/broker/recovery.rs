@@ -8,6 +8,7 @@
 use super::clients::Client;
 use super::connection::Connection;
 use super::engine_slot::{BOTH_ENDS, EngineSlot, Memory, Owner, Process};
+use super::pair::head_of;
 use super::state::{Arrival, Bringing, InEngine, InKernel, InPair, Place, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
@@ -52,7 +53,7 @@ pub(super) struct RecoveredState {
     rest: Vec<(Record, Fds)>,
     queues: BTreeMap<u64, (u32, u32, Arc<OwnedFd>)>,
     /// Where connections are in links, and their other ends.
-    pairs: BTreeMap<u64, (u64, PairPlace)>,
+    pairs: BTreeMap<u64, (u64, PairPlace, bool)>,
 }
 
 impl RecoveredState {
@@ -89,7 +90,9 @@ impl RecoveredState {
                 (Record::Queues { id, send, unread }, Some(fd)) => {
                     recovered.queues.insert(id, (send, unread, fd.clone()));
                 }
-                (Record::Pair { id, peer, place }, _) => drop(recovered.pairs.insert(id, (peer, place))),
+                (Record::Pair { id, peer, place, settled }, _) => {
+                    recovered.pairs.insert(id, (peer, place, settled));
+                }
                 (record, _) => recovered.rest.push((record, fds)),
             }
         }
@@ -146,10 +149,10 @@ impl RecoveredState {
                 _ => State::Between,
             },
             Phase::Paired => match (head, self.pairs.get(&id)) {
-                (Some(head), Some(&(peer, place))) => {
-                    let unsettled =
-                        self.queues.contains_key(&id).then(|| self.captured(id, Some(head.clone()))).flatten();
-                    State::Paired(InPair { head, place, peer, unsettled })
+                (Some(head), Some(&(peer, place, settled))) => {
+                    let unsettled = if settled { None } else { self.captured(id, Some(head.clone())) };
+                    let head = unsettled.as_deref().map_or(head, head_of);
+                    State::Paired(InPair { head, place, peer, unsettled, declined: false, recall: None })
                 }
                 _ => State::Between,
             },

@@ -66,6 +66,17 @@ pub(super) struct InPair {
     pub peer: u64,
     /// The capture, until its program has taken in the bytes that came along.
     pub unsettled: Option<Box<Captured>>,
+    /// Its program will not do so: it has said so, has gone, or does not answer.
+    pub declined: bool,
+    /// Why both ends go home as soon as no program has yet to answer.
+    pub recall: Option<Reason>,
+}
+
+impl InPair {
+    /// True if its program has yet to say whether it has taken in the bytes that came along.
+    pub fn waits(&self) -> bool {
+        self.unsettled.is_some() && !self.declined
+    }
 }
 
 /// A connection in the kernel whose frames the engine is to hold.

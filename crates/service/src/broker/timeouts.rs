@@ -42,7 +42,7 @@ impl Broker {
             State::Preparing(_) => self.on_ready(id, false),
             State::Meeting(_) => self
                 .does_not_meet(id, StayReason::new(Reason::ProgramSilent, "the other end's program does not answer")),
-            State::Paired(_) => self.unpair(id, Reason::ProgramSilent),
+            State::Paired(_) => self.unpair_without_program(id, Reason::ProgramSilent),
             State::Bringing(_) => {
                 self.undo_bringing(id, StayReason::new(Reason::ProgramSilent, "the program does not answer"))
             }

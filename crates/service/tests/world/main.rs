@@ -22,6 +22,7 @@ mod options;
 mod outlive;
 mod own_engines;
 mod pairs;
+mod pairs_deaths;
 mod path_mtu;
 mod policy;
 mod predict;

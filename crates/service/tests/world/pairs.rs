@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Both ends of a connection over an address of this machine.
-fn ends(world: &World<'_>, address: &str) -> [TcpStream; 2] {
+pub fn ends(world: &World<'_>, address: &str) -> [TcpStream; 2] {
     world.wire.ours.enter(|| {
         let listener = TcpListener::bind(address).unwrap();
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -20,14 +20,14 @@ fn ends(world: &World<'_>, address: &str) -> [TcpStream; 2] {
 }
 
 /// Hands both ends over, each to the service of its program, and waits until they are a pair.
-fn join(services: [&Service; 2], ends: [TcpStream; 2]) -> [Stream; 2] {
+pub fn join(services: [&Service; 2], ends: [TcpStream; 2]) -> [Stream; 2] {
     let [one, other] = ends;
     let streams = [services[0].adopt(one.into()).unwrap(), services[1].adopt(other.into()).unwrap()];
     wait_for("both ends are joined", || streams.iter().all(|stream| stream.place() == Place::Pair));
     streams
 }
 
-fn talk(streams: &mut [Stream; 2]) {
+pub fn talk(streams: &mut [Stream; 2]) {
     for (at, text) in [(0, b"there"), (1, b"again"), (0, b"third")] {
         streams[at].write_all(text).unwrap();
         let mut got = [0; 5];
@@ -36,7 +36,7 @@ fn talk(streams: &mut [Stream; 2]) {
     }
 }
 
-fn home(service: &Service, streams: &[Stream; 2]) {
+pub fn home(service: &Service, streams: &[Stream; 2]) {
     let moved = service.bring_home(Selector::All).unwrap();
     assert_eq!(moved.failed, 0);
     wait_for("both are home", || streams.iter().all(|stream| stream.place() == Place::Kernel));

@@ -29,7 +29,7 @@ fn the_programs_process() {
 }
 
 /// Starts a program. Returns it with the outcome that it reports.
-fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) -> (Running, String) {
+pub fn program(world: &World<'_>, socket: OwnedFd, user: Option<u32>, len: usize) -> (Running, String) {
     let (running, mut lines) = world.program("programs::the_programs_process", socket, len as u64, &|command| {
         if let Some(user) = user {
             command.uid(user).gid(user);

@@ -4,7 +4,7 @@ use crate::busy_poll;
 use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
-use crate::service::{is_direct, look};
+use crate::service::{has_pairs, is_direct, look};
 use crate::set::Set;
 use baton_client::begin_batch;
 use libc::epoll_event;
@@ -43,11 +43,12 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
         deadline = deadline.or_else(|| left.map(|left| Instant::now() + left));
         let rests = !std::mem::replace(&mut rested, true)
             && is_direct()
+            && !has_pairs()
             && left.is_none_or(|left| left > LONG)
             && set.is_busy();
         let woken = if rests {
             nap()
-        } else if is_direct() && set.has_moved() && !set.is_busy() {
+        } else if is_direct() && set.has_moved() && (has_pairs() || !set.is_busy()) {
             busy_poll::wait(left, |left| {
                 let woken = if left == Some(Duration::ZERO) {
                     check_once(set, room, sleep)
