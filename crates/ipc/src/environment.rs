@@ -20,3 +20,6 @@ pub const LOG: &str = "BATON_LOG";
 
 /// Level of that log; `debug` if it is not set.
 pub const LOG_LEVEL: &str = "BATON_LOG_LEVEL";
+
+/// With the value `1`, connections whose both ends are on this machine are handed over, to be joined.
+pub const PAIR: &str = "BATON_PAIR";

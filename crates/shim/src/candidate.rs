@@ -56,10 +56,13 @@ impl Origin {
         Some(Origin { local: end(local)?, remote: end(remote)?, direction, established: Instant::now() })
     }
 
-    /// True if the other end is on this machine, as far as the addresses show.
+    /// True if the other end is on this machine, as far as the addresses show, and may be joined.
     pub fn is_between(&self) -> bool {
-        let loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-        self.local.0.is_some_and(|ip| self.remote.0 == Some(ip) || loopback(ip))
+        config().pair && (self.is_loopback() || self.local.0.is_some_and(|ip| self.remote.0 == Some(ip)))
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.local.0.is_some_and(|ip| ip.to_canonical().is_loopback())
     }
 
     /// The service's end of it: of all connections with the same one, either each or none can be joined with
@@ -125,6 +128,9 @@ impl Candidate {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
         let origin = Origin::new(&local, &peer, direction).ok_or(None)?;
+        if origin.is_loopback() && !config().pair {
+            return Err(Some(Reason::Loopback));
+        }
         let identity = socket::identity(fd).ok_or(None)?;
         if connecting {
             return Ok(Candidate::new(identity, origin, Stage::Connecting));

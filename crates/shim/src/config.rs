@@ -17,6 +17,7 @@ pub struct Config {
     pub account: Option<PathBuf>,
     pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
+    pub pair: bool,
     own: OnceLock<Own>,
 }
 
@@ -56,6 +57,7 @@ pub fn config() -> &'static Config {
             placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text(environment::ACCOUNT).map(PathBuf::from),
             io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
+            pair: text(environment::PAIR).is_some_and(|word| word == "1"),
             own: OnceLock::new(),
             log: text(environment::LOG).map(|path| (PathBuf::from(path), level)),
         }

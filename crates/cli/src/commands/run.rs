@@ -20,6 +20,7 @@ use baton_journal::{Kind, Level, tell};
 use baton_kernel::Rules;
 use baton_policy::bounds::parse_ports;
 use baton_policy::rules::{Policy, Rule, for_ports};
+use baton_service::broker::PairUsers;
 use rustix::process::{Pid, Resource, Rlimit, getpid, getrlimit, set_child_subreaper, setrlimit};
 use std::ffi::OsString;
 use std::fs;
@@ -76,6 +77,11 @@ pub struct Args {
     /// follow (they move and bypass such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
     firewall: Rules,
+    /// Join connections whose both ends are in programs on this machine: never, same-user (programs of one user) or
+    /// any. Such a connection goes through memory that both programs share. It takes this option for both, and
+    /// with --socket the service's own setting decides, too
+    #[arg(long, value_name = "USERS", default_value = "never", value_parser = |text: &str| text.parse::<PairUsers>())]
+    pair: PairUsers,
     /// Socket of the service to use; no service is started
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
@@ -172,6 +178,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         command.env("LD_PRELOAD", preload(library));
     }
     command.env(environment::SOCKET, &service.socket);
+    command.env(environment::PAIR, if args.pair == PairUsers::Never { "0" } else { "1" });
     let whole = if args.ports.is_empty() { Policy::of(policy) } else { for_ports(policy, &args.ports)? };
     command.env(environment::POLICY, whole.to_string());
     command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());
@@ -383,8 +390,13 @@ fn service(args: &Args, placement: Placement, home: &Path) -> anyhow::Result<Use
     }
     // Only tc can give a program a device of its own.
     let steer = if placement == Placement::Direct { "tc" } else { args.steer.as_str() };
-    let setup =
-        Setup { steer: steer.to_owned(), rules: args.firewall, interfaces: args.interface.clone(), log: args.log() };
+    let setup = Setup {
+        steer: steer.to_owned(),
+        rules: args.firewall,
+        pair: args.pair,
+        interfaces: args.interface.clone(),
+        log: args.log(),
+    };
     match Private::enter(home, setup) {
         Ok(private) => Ok(Used { socket: private.socket(), private: Some(private) }),
         // The running service may already steer the interface that was named.

@@ -4,7 +4,7 @@
 //!   /run/baton-net-INODE/    locked (flock(2)) by a run that looks for, starts or ends a service
 //!     alive                  standard output of the service's processes, which hold its lock
 //!     members                locked, shared, by each run that uses the service
-//!     with                   how it was started: steering, firewall rules, log, then interfaces
+//!     with                   how it was started: steering, firewall rules, pairs, log, then interfaces
 //!     socket config.toml said
 //! ```
 //!
@@ -16,6 +16,7 @@ use anyhow::{Context, bail};
 use baton_apps::background::LOOK;
 use baton_journal::Level;
 use baton_kernel::Rules;
+use baton_service::broker::PairUsers;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;
 use std::fs::{self, File, Permissions};
@@ -44,6 +45,8 @@ pub struct Setup {
     pub steer: String,
     /// How connections that firewall rules act on are treated.
     pub rules: Rules,
+    /// The users whose connections are joined if both ends are on this machine.
+    pub pair: PairUsers,
     /// Names of the interfaces that it steers.
     pub interfaces: Vec<String>,
     /// Where it logs to, if that is a file.
@@ -157,7 +160,8 @@ impl Place {
     pub fn keep_with(&self, setup: &Setup) -> io::Result<()> {
         let level = setup.log.level.map_or("", Level::word);
         let file = setup.log.file.as_deref().map_or_else(String::new, |file| file.display().to_string());
-        let head = [setup.steer.clone(), setup.rules.word().to_owned(), level.to_owned(), file];
+        let (rules, pair) = (setup.rules.word().to_owned(), setup.pair.word().to_owned());
+        let head = [setup.steer.clone(), rules, pair, level.to_owned(), file];
         fs::write(self.file("with"), [&head, setup.interfaces.as_slice()].concat().join("\n"))
     }
 
@@ -168,14 +172,15 @@ impl Place {
     pub fn with(&self) -> anyhow::Result<Setup> {
         let text = fs::read_to_string(self.file("with")).context("cannot read how the service was started")?;
         let mut lines = text.lines().map(str::to_owned);
-        let (Some(steer), Some(rules), Some(level), Some(file)) =
-            (lines.next(), lines.next(), lines.next(), lines.next())
+        let (Some(steer), Some(rules), Some(pair), Some(level), Some(file)) =
+            (lines.next(), lines.next(), lines.next(), lines.next(), lines.next())
         else {
             bail!("the record of how the service was started is incomplete")
         };
         let file = Some(PathBuf::from(file)).filter(|file| !file.as_os_str().is_empty());
         let log = Log { file, level: level.parse().ok() };
-        Ok(Setup { steer, rules: rules.parse()?, interfaces: lines.collect(), log })
+        let pair = pair.parse().map_err(anyhow::Error::msg)?;
+        Ok(Setup { steer, rules: rules.parse()?, pair, interfaces: lines.collect(), log })
     }
 }
 
@@ -269,7 +274,8 @@ mod tests {
         let place = Place::find(Path::new("/nowhere"), home.path()).unwrap();
         assert!(place.socket().starts_with(home.path()));
         let interfaces = vec!["a".to_owned(), "b".to_owned()];
-        let setup = Setup { steer: "tc".to_owned(), rules: Rules::Strict, interfaces, log: Log::default() };
+        let (steer, pair) = ("tc".to_owned(), PairUsers::Any);
+        let setup = Setup { steer, rules: Rules::Strict, pair, interfaces, log: Log::default() };
         let log = Log { file: Some("/var/log/a b".into()), level: Some(Level::Debug) };
         for setup in [Setup { log, ..setup.clone() }, setup] {
             place.keep_with(&setup).unwrap();

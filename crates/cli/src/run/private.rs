@@ -5,6 +5,8 @@ use super::place::{Place, Setup};
 use super::service::{TO_WAIT, abandon, await_end, bury, end, ethernet, join, start};
 use super::watch::Watch;
 use anyhow::{Context, bail};
+use baton_apps::fail::usage;
+use baton_service::broker::PairUsers;
 use rustix::process::Pid;
 use std::fs::File;
 use std::io::ErrorKind;
@@ -37,6 +39,13 @@ impl Private {
             Err(_) => {
                 if setup.interfaces.is_empty() {
                     setup.interfaces = ethernet()?;
+                    if setup.interfaces.is_empty() && setup.pair == PairUsers::Never {
+                        return Err(usage(
+                            "there is no Ethernet interface here",
+                            "name an interface that can be used: --interface NAME; or give --pair same-user, to join \
+                             both ends of connections on this machine",
+                        ));
+                    }
                 }
                 await_end(&place)?;
                 let left = bury(&setup.interfaces)?;

@@ -126,12 +126,13 @@ fn once_free<T>(mut step: impl FnMut() -> Result<T, SteerError>) -> Result<T, St
 /// # Errors
 /// The service's last message if it ended; an error if it does not start in time.
 pub fn start(place: &Place, _locked: &Locked, setup: &Setup) -> anyhow::Result<Service> {
-    let Setup { steer, rules, interfaces, log } = setup;
+    let Setup { steer, rules, pair, interfaces, log } = setup;
     place.keep_with(setup)?;
     let (socket, config, said) = (place.socket(), place.file("config.toml"), place.file("said"));
     let mut text = String::from("log = \"error\"\n[socket]\nmode = \"0666\"\n");
     writeln!(text, "[access]\ndescendants-of = {}", std::process::id())?;
     writeln!(text, "[firewall]\nrules = \"{}\"", rules.word())?;
+    writeln!(text, "[pair]\nusers = \"{}\"", pair.word())?;
     fs::write(&config, text)?;
     let mut command = Command::new(std::env::current_exe().context("finding this program")?);
     command.args(["service", "--steer", steer]).arg("--config").arg(&config).arg("--socket").arg(&socket);

@@ -1,5 +1,6 @@
 //! `baton run`: real programs under it, between two namespaces.
 
+mod both_ends;
 mod cpython;
 mod ends;
 mod explaining;
@@ -157,6 +158,15 @@ fn nothing_is_left_after_many_connections() {
     need_program!("clang");
     need_program!("python3");
     ends::after_many_connections(&World::quiet().inside());
+}
+
+#[test]
+fn both_ends_of_a_connection_are_joined() {
+    need_root!();
+    for program in ["clang", "redis-server", "redis-benchmark"] {
+        need_program!(program);
+    }
+    both_ends::redis_and_its_clients_share_memory(&World::quiet());
 }
 
 #[test]

@@ -10,6 +10,7 @@ use baton_policy::watermarks::Choice;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,12 +37,22 @@ impl fmt::Debug for PolicySource {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PairUsers {
     /// Nobody's.
+    #[default]
     Never,
     /// Both ends belong to one user.
-    #[default]
     Same,
     /// Everybody's.
     Any,
+}
+
+impl FromStr for PairUsers {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PairUsers, String> {
+        let known = [PairUsers::Never, PairUsers::Same, PairUsers::Any];
+        let found = known.into_iter().find(|users| users.word() == text);
+        found.ok_or_else(|| format!("'{text}' is not known; write never, same-user or any"))
+    }
 }
 
 impl PairUsers {

@@ -62,7 +62,9 @@ impl Broker {
         let Broker { connections, kernel, .. } = self;
         let connection = connections.get_mut(id).expect("the caller has the connection");
         // No engine gets the connection, so its frames are dropped meanwhile.
-        let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
+        let between = connection.plan.between;
+        let planned = if between { kernel.plan_between(&connection.fd) } else { kernel.plan(&connection.fd) };
+        let plan = planned.map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
         if plan.tuple() != connection.tuple() {
             return Err(NotOut::Stays(other_connection()));
         }

@@ -11,7 +11,7 @@ use baton_ipc::order::RunAs;
 use baton_ipc::placement::Placement;
 use baton_kernel::steer::Kind;
 use baton_port::link;
-use baton_service::broker::{Broker, Config, Interface};
+use baton_service::broker::{Broker, Config, Interface, PairUsers};
 use baton_service::checkpoints::Checkpoints;
 use baton_service::engine;
 use baton_service::guardian::Guardian;
@@ -123,6 +123,7 @@ fn config(socket: &Path) -> Config {
     let interface = Interface { name: "wire".into(), kind: Kind::Tc };
     let mut config = Config::new(socket.to_owned(), vec![interface], engine_command());
     config.engine_user = Some(RunAs { uid: 65_534, gid: 65_534 });
+    config.pair = PairUsers::Same;
     config
 }
 
