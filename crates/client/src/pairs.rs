@@ -75,6 +75,9 @@ impl Inner {
         let taken = self.enter_pair(&incoming, (region, first), (slot, number), file);
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
         if taken {
+            if self.connection(id).is_some_and(|connection| connection.restoring) {
+                let _ = self.say(&Request::Restore { id }, Vec::new());
+            }
             self.settle(id);
         }
     }

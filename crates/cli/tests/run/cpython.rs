@@ -162,6 +162,7 @@ impl Site {
         command.args(["--mount", "sh", "-c", hosts, "sh"]);
         if !matches!(how, How::Kernel) {
             command.arg(baton()).args(["run", "--explain", "--engine", self.engine, "--policy", "fcfs"]);
+            command.args(["--pair", if self.between == Between::Loopback { "same-user" } else { "never" }]);
         }
         match how {
             How::Kernel => &mut command,
