@@ -52,7 +52,8 @@ fn the_printed_default_is_the_default() {
 fn every_key_is_in_the_default_file_behind_a_comment() {
     let sections: Vec<String> =
         keys("").into_iter().filter(|key| key != "log").map(|section| format!("[{section}]")).collect();
-    assert_eq!(sections, ["[steer]", "[socket]", "[access]", "[policy]", "[firewall]", "[engine]", "[memory]"]);
+    let known = ["[steer]", "[socket]", "[access]", "[policy]", "[firewall]", "[pair]", "[engine]", "[memory]"];
+    assert_eq!(sections, known);
     let mut looked_at = 0;
     for section in sections.iter().map(String::as_str).chain(["", "[[policy.for]]"]) {
         let written = written(section);
@@ -65,7 +66,7 @@ fn every_key_is_in_the_default_file_behind_a_comment() {
             looked_at += 1;
         }
     }
-    assert_eq!(looked_at, 23);
+    assert_eq!(looked_at, 24);
 }
 
 #[test]
