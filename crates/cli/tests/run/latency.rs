@@ -221,6 +221,9 @@ pub fn a_slow_message_of_an_engine_is_shown(world: &World) {
                 pid = Pid::from_raw(observed.program.pid as i32);
             }
         }
+        drop(next);
+        // The broker ends this observer before the next one comes, which would else be taken for the other.
+        std::thread::sleep(STOPPED);
         pid.is_some()
     });
     // Most often it waits for bytes when it is stopped.
