@@ -70,3 +70,48 @@ impl Course {
         Course::read(sides, slot, number)
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use crate::link::Link;
+
+    #[test]
+    fn a_pair_that_is_stopped_goes_no_further_and_keeps_its_bytes() {
+        let sides = [(); 2].map(|()| Side::heap(Layout::new(2, 4096).unwrap()));
+        let [one, other] = [[0, 1], [1, 0]].map(|[a, b]| Link::new(sides[a].clone(), sides[b].clone()).unwrap());
+        let number = NonZeroU64::MIN;
+        let (mut first, mut second) = (one.begin(1, number).unwrap(), other.begin(1, number).unwrap());
+        assert_eq!(first.write(b"carried").unwrap().0, 7);
+        assert_eq!(second.read(&mut [0; 3]).unwrap().0, 3);
+        let _ = second.finish();
+        let course = Course::stop([&sides[0], &sides[1]], 1, number).unwrap();
+        let ends = [Ending::Open, Ending::Finished];
+        assert_eq!(course, Course { written: [7, 0], read: [0, 3], ends });
+        assert_eq!(first.write(b"late").unwrap().0, 0);
+        assert!(first.is_stopped());
+        assert_eq!(first.written_since(5), b"ed");
+        assert_eq!(second.unread_until(6).unwrap(), b"rie");
+        // The next pair of the slot is another one.
+        drop((first, second));
+        let number = NonZeroU64::new(2).unwrap();
+        let mut first = one.begin(1, number).unwrap();
+        assert_eq!(first.write(b"on").unwrap().0, 2);
+        assert_eq!(Course::read([&sides[0], &sides[1]], 1, number).unwrap().written, [2, 0]);
+        assert!(Course::read([&sides[0], &sides[1]], 2, number).is_err());
+    }
+
+    #[test]
+    fn an_end_that_has_closed_is_read_to_its_end_and_takes_nothing() {
+        let sides = [(); 2].map(|()| Side::heap(Layout::new(1, 4096).unwrap()));
+        let [one, other] = [[0, 1], [1, 0]].map(|[a, b]| Link::new(sides[a].clone(), sides[b].clone()).unwrap());
+        let (mut first, mut second) =
+            (one.begin(0, NonZeroU64::MIN).unwrap(), other.begin(0, NonZeroU64::MIN).unwrap());
+        assert_eq!(first.write(b"last").unwrap().0, 4);
+        let _ = first.close();
+        assert_eq!(second.read(&mut [0; 9]).unwrap().0, 4);
+        assert_eq!(second.peer_end(), Ending::Closed);
+        assert_eq!(second.write(b"lost"), Err(crate::WriteError::Reset));
+    }
+}

@@ -217,11 +217,6 @@ impl End {
         self.read
     }
 
-    /// Bytes that this end has written since the pair began.
-    pub fn written_total(&self) -> u64 {
-        self.written
-    }
-
     /// Bytes that can be written now.
     ///
     /// # Errors

@@ -183,6 +183,8 @@ mod tests {
         peer.believe_written(0, 4196, 100, AREA).unwrap();
         peer.believe_written(1, 4296, 200, AREA).unwrap();
         peer.believe_written(2, 4296, 200, AREA).unwrap();
+        assert_eq!((peer.head, peer.end), (4296, Ending::Closed));
+        peer.believe_written(3, 4296, 200, AREA).unwrap();
         assert_eq!((peer.head, peer.end), (4296, Ending::Reset));
         peer.believe_read(50, 200, AREA).unwrap();
         peer.believe_read(200, 200, AREA).unwrap();
@@ -196,7 +198,7 @@ mod tests {
             (0, 99, Fault::HeadBack(100, 99)),
             (0, 4097, Fault::HeadAhead(4097)),
             (0, u64::MAX, Fault::HeadAhead(u64::MAX)),
-            (3, 100, Fault::NoSuchEnd(3)),
+            (4, 100, Fault::NoSuchEnd(4)),
             (u32::MAX, 100, Fault::NoSuchEnd(u32::MAX)),
         ] {
             let mut peer = peer();

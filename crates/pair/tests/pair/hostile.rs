@@ -60,7 +60,7 @@ fn each_word_that_cannot_be_ends_the_connection() {
         (TAIL, 4, Fault::TailBack(5, 4)),
         (TAIL, 11, Fault::TailAhead(11, 10)),
         (TAIL, u64::MAX, Fault::TailAhead(u64::MAX, 10)),
-        (END, 3, Fault::NoSuchEnd(3)),
+        (END, 4, Fault::NoSuchEnd(4)),
         (END, u64::MAX, Fault::NoSuchEnd(u32::MAX)),
     ] {
         let Victim { theirs, mut end, .. } = victim();
@@ -78,7 +78,7 @@ fn each_word_that_cannot_be_ends_the_connection() {
 
 #[test]
 fn bytes_after_the_end_are_a_fault() {
-    for ending in [Ending::Finished, Ending::Reset] {
+    for ending in [Ending::Finished, Ending::Closed, Ending::Reset] {
         let Victim { theirs, mut end, .. } = victim();
         theirs.scribble(END, ending as u64);
         assert_eq!((end.readable(), end.peer_end()), (Ok(10), ending));
@@ -86,7 +86,7 @@ fn bytes_after_the_end_are_a_fault() {
         assert_eq!(end.readable(), Err(Fault::AfterEnd(1)));
     }
     let Victim { theirs, mut end, .. } = victim();
-    theirs.scribble(END, 2);
+    theirs.scribble(END, 3);
     end.readable().unwrap();
     theirs.scribble(END, 1);
     assert_eq!(end.readable(), Err(Fault::EndBack(Ending::Reset, Ending::Finished)));
