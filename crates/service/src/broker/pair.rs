@@ -89,6 +89,10 @@ impl Broker {
         if self.connections.id_of(&plan.tuple()).is_some() {
             return Err(Refusal::AlreadyAway.into());
         }
+        // A socket that is connected to itself has one end.
+        if mirrored(&plan.tuple()) == plan.tuple() {
+            return Err(Refusal::NotSteerable.into());
+        }
         let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
         let facts = self.complete(facts, client, slot, told);
         // The other rules weigh an engine against the kernel. A link is cheaper than both.

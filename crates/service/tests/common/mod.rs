@@ -35,6 +35,9 @@ const GUARDIAN: &str = "BATON_TEST_GUARDIAN";
 const FIRST: &str = "BATON_TEST_FIRST";
 const PROGRAM: &str = "BATON_TEST_PROGRAM";
 
+/// The name of the socket of a service that joins both ends of connections.
+const PAIRS: &str = "pairs.sock";
+
 /// The command that starts this test binary in another role. The binary has a test with that name.
 fn command(name: &str, variable: &str, value: &str) -> Vec<OsString> {
     let own = std::env::current_exe().unwrap();
@@ -123,7 +126,9 @@ fn config(socket: &Path) -> Config {
     let interface = Interface { name: "wire".into(), kind: Kind::Tc };
     let mut config = Config::new(socket.to_owned(), vec![interface], engine_command());
     config.engine_user = Some(RunAs { uid: 65_534, gid: 65_534 });
-    config.pair = PairUsers::Same;
+    if socket.ends_with(PAIRS) {
+        config.pair = PairUsers::Same;
+    }
     config
 }
 
@@ -157,6 +162,11 @@ impl World<'_> {
         });
     }
 
+    /// The same, with a service that joins both ends of connections.
+    pub fn enter_with_pairs(f: impl FnOnce(&World<'_>)) {
+        World::enter_with(|config| config.pair = PairUsers::Same, f);
+    }
+
     /// The same, with a modified configuration.
     pub fn enter_with(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         World::enter_on(&a_wire(), configure, f);
@@ -188,8 +198,17 @@ impl World<'_> {
 
     /// The same, with broker and guardian in processes of their own.
     pub fn enter_guarded(f: impl FnOnce(&World<'_>)) {
+        World::enter_guarded_at("service.sock", f);
+    }
+
+    /// The same, with a service that joins both ends of connections.
+    pub fn enter_guarded_with_pairs(f: impl FnOnce(&World<'_>)) {
+        World::enter_guarded_at(PAIRS, f);
+    }
+
+    fn enter_guarded_at(name: &str, f: impl FnOnce(&World<'_>)) {
         let (wire, directory) = (&a_wire(), Directory::new());
-        let socket = &*directory.0.join("service.sock");
+        let socket = &*directory.0.join(name);
         let mut words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());
         let name = socket.as_os_str().as_encoded_bytes();
         let variable = words.iter().position(|word| word.as_encoded_bytes().ends_with(name));

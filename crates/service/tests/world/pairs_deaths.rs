@@ -7,7 +7,6 @@ use crate::pairs::{ends, home, join, talk};
 use crate::programs::program;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
-use baton_service::broker::PairUsers;
 use baton_testkit::{Running, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
@@ -27,7 +26,7 @@ fn beside_program(world: &World<'_>, service: &Service, len: usize) -> (Stream, 
 fn a_killed_programs_other_end_reads_all_that_was_written_and_the_end() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
+    World::enter_with_pairs(|world| {
         let service = world.service();
         for (len, unread) in [(0, false), (10, false), (200_000, false), (10, true)] {
             let (mut stream, mut running) = beside_program(world, &service, len);
@@ -52,7 +51,7 @@ fn a_killed_programs_other_end_reads_all_that_was_written_and_the_end() {
 fn a_pair_goes_on_while_broker_and_guardian_are_killed() {
     need_root!();
     need_program!("clang");
-    World::enter_guarded(|world| {
+    World::enter_guarded_with_pairs(|world| {
         let (one, other) = (world.service(), world.service());
         let mut streams = join([&one, &other], ends(world, "127.0.0.1:0"));
         for role in [Role::Broker, Role::Guardian, Role::Broker] {
@@ -75,13 +74,10 @@ fn a_pair_goes_on_while_broker_and_guardian_are_killed() {
 fn a_service_that_joins_nobody_leaves_both_ends_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter_with(
-        |config| config.pair = PairUsers::Never,
-        |world| {
-            let service = world.service();
-            let [ours, _theirs] = ends(world, "127.0.0.1:0");
-            let refused = service.adopt(ours.into()).err().map(|refused| refused.code);
-            assert_eq!(refused.as_deref(), Some("not-steerable"));
-        },
-    );
+    World::enter(|world| {
+        let service = world.service();
+        let [ours, _theirs] = ends(world, "127.0.0.1:0");
+        let refused = service.adopt(ours.into()).err().map(|refused| refused.code);
+        assert_eq!(refused.as_deref(), Some("not-steerable"));
+    });
 }
