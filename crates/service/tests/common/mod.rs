@@ -36,7 +36,7 @@ const FIRST: &str = "BATON_TEST_FIRST";
 const PROGRAM: &str = "BATON_TEST_PROGRAM";
 
 /// The name of the socket of a service that joins both ends of connections.
-const PAIRS: &str = "pairs.sock";
+pub const PAIRS: &str = "pairs.sock";
 
 /// The command that starts this test binary in another role. The binary has a test with that name.
 fn command(name: &str, variable: &str, value: &str) -> Vec<OsString> {
@@ -162,11 +162,6 @@ impl World<'_> {
         });
     }
 
-    /// The same, with a service that joins both ends of connections.
-    pub fn enter_with_pairs(f: impl FnOnce(&World<'_>)) {
-        World::enter_with(|config| config.pair = PairUsers::Same, f);
-    }
-
     /// The same, with a modified configuration.
     pub fn enter_with(configure: impl FnOnce(&mut Config) + Send, f: impl FnOnce(&World<'_>)) {
         World::enter_on(&a_wire(), configure, f);
@@ -201,12 +196,8 @@ impl World<'_> {
         World::enter_guarded_at("service.sock", f);
     }
 
-    /// The same, with a service that joins both ends of connections.
-    pub fn enter_guarded_with_pairs(f: impl FnOnce(&World<'_>)) {
-        World::enter_guarded_at(PAIRS, f);
-    }
-
-    fn enter_guarded_at(name: &str, f: impl FnOnce(&World<'_>)) {
+    /// The same, with a socket of this name.
+    pub fn enter_guarded_at(name: &str, f: impl FnOnce(&World<'_>)) {
         let (wire, directory) = (&a_wire(), Directory::new());
         let socket = &*directory.0.join(name);
         let mut words = command("the_guardians_process", GUARDIAN, socket.to_str().unwrap());

@@ -4,6 +4,7 @@ use crate::common::World;
 use crate::common::kernels::wait_for;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
+use baton_service::broker::PairUsers;
 use baton_testkit::{need_program, need_root};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,6 +18,11 @@ pub fn ends(world: &World<'_>, address: &str) -> [TcpStream; 2] {
         let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         [ours, listener.accept().unwrap().0]
     })
+}
+
+/// Runs `f` with a service that joins both ends of connections.
+pub fn enter(f: impl FnOnce(&World<'_>)) {
+    World::enter_with(|config| config.pair = PairUsers::Same, f);
 }
 
 /// Hands both ends over, each to the service of its program, and waits until they are a pair.
@@ -46,7 +52,7 @@ pub fn home(service: &Service, streams: &[Stream; 2]) {
 fn both_ends_are_joined_and_come_home_and_lose_nothing() {
     need_root!();
     need_program!("clang");
-    World::enter_with_pairs(|world| {
+    enter(|world| {
         let (one, other) = (world.service(), world.service());
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let ends = ends(world, address);
@@ -81,7 +87,7 @@ fn a_stream_crosses_many_moves_whole() {
     need_root!();
     need_program!("clang");
     const BYTES: usize = 64 << 20;
-    World::enter_with_pairs(|world| {
+    enter(|world| {
         let (one, other) = (world.service(), world.service());
         let [mut writer, mut reader] = join([&one, &other], ends(world, "127.0.0.1:0"));
         let piece: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
@@ -124,7 +130,7 @@ fn a_stream_crosses_many_moves_whole() {
 fn an_end_that_closes_is_seen_as_the_kernel_shows_it() {
     need_root!();
     need_program!("clang");
-    World::enter_with_pairs(|world| {
+    enter(|world| {
         let (one, other) = (world.service(), world.service());
         // Half-closed: the other direction goes on.
         let [mut first, mut second] = join([&one, &other], ends(world, "127.0.0.1:0"));
@@ -160,7 +166,7 @@ fn an_end_that_closes_is_seen_as_the_kernel_shows_it() {
 fn a_connection_whose_other_end_does_not_come_is_given_back() {
     need_root!();
     need_program!("clang");
-    World::enter_with_pairs(|world| {
+    enter(|world| {
         let service = world.service();
         let [ours, mut theirs] = ends(world, "127.0.0.1:0");
         let mut stream = service.adopt(ours.into()).unwrap();

@@ -2,8 +2,8 @@
 //! processes, which pairs do without.
 
 use crate::common::kernels::{Ramp, wait_for};
-use crate::common::{Role, World};
-use crate::pairs::{ends, home, join, talk};
+use crate::common::{PAIRS, Role, World};
+use crate::pairs::{ends, enter, home, join, talk};
 use crate::programs::program;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
@@ -26,7 +26,7 @@ fn beside_program(world: &World<'_>, service: &Service, len: usize) -> (Stream, 
 fn a_killed_programs_other_end_reads_all_that_was_written_and_the_end() {
     need_root!();
     need_program!("clang");
-    World::enter_with_pairs(|world| {
+    enter(|world| {
         let service = world.service();
         for (len, unread) in [(0, false), (10, false), (200_000, false), (10, true)] {
             let (mut stream, mut running) = beside_program(world, &service, len);
@@ -51,7 +51,7 @@ fn a_killed_programs_other_end_reads_all_that_was_written_and_the_end() {
 fn a_pair_goes_on_while_broker_and_guardian_are_killed() {
     need_root!();
     need_program!("clang");
-    World::enter_guarded_with_pairs(|world| {
+    World::enter_guarded_at(PAIRS, |world| {
         let (one, other) = (world.service(), world.service());
         let mut streams = join([&one, &other], ends(world, "127.0.0.1:0"));
         for role in [Role::Broker, Role::Guardian, Role::Broker] {
