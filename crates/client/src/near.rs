@@ -49,8 +49,8 @@ impl PairEnd {
         Some(count)
     }
 
-    /// Writes as many bytes of several pieces as there is room for, after skipping the first `skip`, if there is
-    /// room for some.
+    /// Writes the bytes of `pieces` from byte `skip` on, up to the free room. Returns their number, or `None` if
+    /// there is no room.
     pub fn write(&self, pieces: &[IoSlice<'_>], mut skip: usize) -> Option<usize> {
         let (total, bell) = self.with(|end| {
             let (mut total, mut bell) = (0, Bell::NONE);

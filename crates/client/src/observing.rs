@@ -38,7 +38,7 @@ pub(super) struct Wanted {
     pub which: Selector,
     /// Only those of this process.
     pub pid: Option<u32>,
-    /// Of so many messages one is recorded.
+    /// The engine records one message in this many.
     pub every: u32,
 }
 

@@ -211,7 +211,7 @@ pub struct WatchedConnection {
     pub remote: SocketAddr,
     /// It is still watched.
     pub live: bool,
-    /// Of how many messages one is recorded, on average. If that is more than 1, counts are estimates.
+    /// The engine records one message in this many, on average. Above 1, counts are estimates.
     pub one_in: u32,
     /// Times in each layer.
     pub table: Table,

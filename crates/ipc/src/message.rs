@@ -211,7 +211,8 @@ messages! {
             which: Selector,
             /// Only those of this process.
             pid: Option<u32>,
-            /// Of so many messages one is recorded, on average; of more if another observer wants more.
+            /// The engine records one message in this many, on average. It records more if another observer
+            /// wants more.
             every: u32,
         },
         /// Answers [`Reply::Restarted`]: the program has this connection.

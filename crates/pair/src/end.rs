@@ -126,8 +126,8 @@ impl End {
         self.slot
     }
 
-    /// Writes as many bytes as there is room for, perhaps none; how many, and whether the peer's bell has
-    /// to be rung. Once the pair goes home, nothing is written.
+    /// Writes bytes up to the free room, which may be 0. Returns their number, and whether the caller has to
+    /// ring the peer's bell. Once the pair goes home, it writes nothing.
     ///
     /// # Errors
     /// [`WriteError`]; then nothing was written.
@@ -243,8 +243,8 @@ impl End {
         self.limit = (bytes as u64).clamp(1, self.area());
     }
 
-    /// Reads as many bytes as there are, perhaps none; how many, and whether the peer's bell has to be rung.
-    /// After the last byte, [`End::peer_end`] says whether more can come.
+    /// Reads the bytes that are there, up to the length of `into`. Returns their number, which may be 0, and
+    /// whether the caller has to ring the peer's bell. After the last byte, [`End::peer_end`] says whether more can come.
     ///
     /// # Errors
     /// [`Fault`] of the peer; then nothing was read.

@@ -80,8 +80,8 @@ pub struct Args {
 
 /// Time between two tables of --watch.
 const EVERY: Duration = Duration::from_secs(1);
-/// Of so many messages in engines one is recorded if all connections are wanted: there may be hundreds, and each
-/// message that is recorded costs.
+/// Engines record one message in this many if the user wants all connections. There may be hundreds of those, and
+/// each recorded message costs time.
 const ONE_IN: u32 = 128;
 /// Time between two looks whether to end.
 const LOOK: Duration = Duration::from_millis(50);

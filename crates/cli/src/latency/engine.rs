@@ -26,7 +26,7 @@ pub struct Engines {
     silent: BTreeSet<String>,
     /// Arrivals of memories that are no more, by engine.
     arrivals: BTreeMap<String, Arrivals>,
-    /// Of how many messages one is recorded, where not all are.
+    /// The rates at which engines record, where they leave messages out: one in this many.
     rates: BTreeSet<u32>,
 }
 

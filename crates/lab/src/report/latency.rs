@@ -32,7 +32,7 @@ pub struct Entry {
     pub skipped: [u64; 2],
     /// Messages of which the end was not seen, out and in.
     pub lost: [u64; 2],
-    /// Of how many messages one is recorded, on average. If that is more than 1, counts are estimates.
+    /// The engine records one message in this many, on average. Above 1, counts are estimates.
     pub one_in: u32,
     /// The times of its messages by layer.
     pub table: Table,

@@ -31,7 +31,7 @@ const OBSERVERS: usize = 8;
 struct Observer {
     which: Selector,
     pid: Option<u32>,
-    /// Of so many messages one is recorded.
+    /// The engine records one message in this many.
     every: u32,
 }
 
