@@ -15,6 +15,7 @@ use super::Broker;
 use super::clients::Client;
 use super::config::PairUsers;
 use super::connection::Connection;
+use super::hand_off::other_connection;
 use super::links::AREA;
 use super::state::{InKernel, InPair, Meeting, State};
 use super::stay_reason::StayReason;
@@ -138,7 +139,10 @@ impl Broker {
         let why = match peer {
             _ if !free => StayReason::new(Reason::InUse, Reason::InUse.text()),
             _ if self.stopping => StayReason::new(Reason::Stopping, Reason::Stopping.text()),
-            Some(peer) => return self.meet(id, peer),
+            Some(peer) => match self.plan_again(id) {
+                Ok(()) => return self.meet(id, peer),
+                Err(why) => why,
+            },
             None => StayReason::new(Reason::PeerNotServed, Reason::PeerNotServed.text()),
         };
         self.does_not_meet(id, why.clone());
@@ -146,6 +150,18 @@ impl Broker {
         if let Some(peer) = peer.filter(waits) {
             self.does_not_meet(peer, why);
         }
+    }
+
+    /// Plans a known end anew: the firewall's rules may have changed since.
+    fn plan_again(&mut self, id: u64) -> Result<(), StayReason> {
+        let Broker { connections, kernel, .. } = self;
+        let connection = connections.get_mut(id).ok_or(Refusal::NotConnected)?;
+        let plan = kernel.plan_between(&connection.fd).map_err(|error| StayReason::from(&error))?;
+        if plan.tuple() != connection.tuple() {
+            return Err(other_connection());
+        }
+        connection.plan = plan;
+        Ok(())
     }
 
     /// An end stays in the kernel, as a socket if its program waits for the adoption, else as a stream.

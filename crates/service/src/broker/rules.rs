@@ -90,7 +90,7 @@ impl Broker {
         let mut away = Vec::new();
         for connection in self.connections.all_mut() {
             match connection.state {
-                State::Engine(_) | State::Starting(_) | State::Bringing(_) | State::Holding(_) => {
+                State::Engine(_) | State::Starting(_) | State::Bringing(_) | State::Holding(_) | State::Paired(_) => {
                     away.push(connection.id);
                     connection.returns = Some(Return::Waits);
                 }
