@@ -182,3 +182,32 @@ fn a_connection_whose_other_end_does_not_come_is_given_back() {
         assert!(service.list().unwrap().is_empty());
     });
 }
+
+#[test]
+fn a_rule_that_acts_on_its_packets_brings_a_pair_home_and_keeps_it_there() {
+    need_root!();
+    need_program!("clang");
+    need_program!("nft");
+    enter(|world| {
+        let (one, other) = (world.service(), world.service());
+        let ends = ends(world, "127.0.0.1:0");
+        let port = ends[1].local_addr().unwrap().port();
+        let mut streams = join([&one, &other], ends);
+        talk(&mut streams);
+        let rule = format!("tcp dport {port} limit rate 100000/second accept;");
+        let hook = "type filter hook input priority 0;";
+        world.wire.ours.run(&format!("nft table inet t {{ chain c {{ {hook} {rule} }}; }}"));
+        wait_for("both are home", || streams.iter().all(|stream| stream.place() == Place::Kernel));
+        talk(&mut streams);
+        assert_eq!(one.handoff(Selector::All).unwrap().failed, 2);
+        talk(&mut streams);
+        assert!(streams.iter().all(|stream| stream.place() == Place::Kernel));
+        // Without the rule they are joined again.
+        world.wire.ours.run("nft delete table inet t");
+        wait_for("both are joined", || {
+            let _ = one.handoff(Selector::All);
+            streams.iter().all(|stream| stream.place() == Place::Pair)
+        });
+        talk(&mut streams);
+    });
+}
