@@ -13,10 +13,10 @@ use std::time::Duration;
 pub const NAP: Duration = Duration::from_micros(80);
 
 /// The number of reports in a round.
-const ROUND: u32 = 16;
+const ROUND: usize = 16;
 
 /// The number of different connections in a round from which they count as many.
-const MANY: u32 = 14;
+const MANY: usize = 14;
 
 /// The longest duration of a round in nanoseconds: in a longer one there is nothing to gather.
 const SOON_NS: u64 = 500_000;
@@ -24,27 +24,29 @@ const SOON_NS: u64 = 500_000;
 /// The recent reports of an epoll set.
 #[derive(Debug, Default)]
 pub struct Gather {
-    /// The number of the round.
-    round: u32,
-    reports: u32,
-    connections: u32,
+    /// The connections that were reported in this round, each once, and their number.
+    reported: [u32; ROUND],
+    connections: usize,
+    reports: usize,
     /// When the round began, in nanoseconds.
     since: u64,
     many: bool,
 }
 
 impl Gather {
-    /// Counts a report of a connection. `seen` belongs to the connection and has the last round in
-    /// which it was reported. `clock` gives nanoseconds and is read when a round ends.
-    pub fn on_report(&mut self, seen: &mut u32, clock: impl FnOnce() -> u64) {
-        // Rounds are numbered from 1: a connection that was never reported has 0.
-        let round = self.round.wrapping_add(1);
-        self.connections += u32::from(std::mem::replace(seen, round) != round);
+    /// Counts a report of the connection of this number. It keeps the number when the program takes it out of the
+    /// set and puts it in again, as some do for each request. `clock` gives nanoseconds and is read when a round
+    /// ends.
+    pub fn on_report(&mut self, connection: u32, clock: impl FnOnce() -> u64) {
+        if !self.reported[..self.connections].contains(&connection) {
+            self.reported[self.connections] = connection;
+            self.connections += 1;
+        }
         self.reports += 1;
         if self.reports == ROUND {
             let now = clock();
             self.many = self.connections >= MANY && now.saturating_sub(self.since) <= SOON_NS;
-            *self = Gather { round, since: now, many: self.many, ..Gather::default() };
+            *self = Gather { since: now, many: self.many, ..Gather::default() };
         }
     }
 
@@ -65,11 +67,11 @@ mod tests {
 
     /// As [`after`], followed by a silence.
     fn later(connections: usize, rounds: usize, distance_ns: u64, silence_ns: u64) -> bool {
-        let (mut gather, mut seen, mut now) = (Gather::default(), vec![0; connections], 1 << 40);
-        for _ in 0..rounds * ROUND as usize / connections {
-            for seen in &mut seen {
+        let (mut gather, mut now) = (Gather::default(), 1 << 40);
+        for _ in 0..rounds * ROUND / connections {
+            for connection in 0..connections as u32 {
                 now += distance_ns;
-                gather.on_report(seen, || now);
+                gather.on_report(connection, || now);
             }
         }
         gather.is_many(|| now + silence_ns)

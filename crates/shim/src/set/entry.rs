@@ -45,13 +45,11 @@ struct Asked {
     was_full: bool,
     full: u64,
     watch: u64,
-    /// The last round in which it was reported: see [`Gather::on_report`].
-    seen: u32,
 }
 
 impl Asked {
     fn new(interest: Interest) -> Asked {
-        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0, seen: 0 }
+        Asked { interest, asleep: false, arrivals: None, was_full: true, full: 0, watch: 0 }
     }
 }
 
@@ -101,7 +99,7 @@ impl Entry {
         if !report {
             return None;
         }
-        gather.on_report(&mut asked.seen, monotonic);
+        gather.on_report(self.slot.number, monotonic);
         asked.arrivals = Some(readiness.arrivals);
         asked.asleep = events & EPOLLONESHOT as u32 != 0;
         let stays = events & (EPOLLET | EPOLLONESHOT) as u32 == 0;
@@ -177,5 +175,32 @@ impl Entry {
         let asked = locked(&self.asked);
         let mask = if asked.asleep { IN | OUT | RDHUP | libc::EPOLLPRI as u32 } else { 0 };
         Interest { events: asked.interest.events & !mask, ..asked.interest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::set::Set;
+
+    #[test]
+    fn a_connection_that_is_put_in_again_for_each_request_is_still_one() {
+        let readable: LookUp = |_| {
+            let mut readiness = Readiness::default();
+            readiness.readable = true;
+            Some((readiness, 0))
+        };
+        let set = Arc::new(Set::new(-1));
+        let interest = Interest { events: libc::EPOLLIN as u32, data: 7 };
+        let after = |connections: u32| {
+            let mut gather = Gather::default();
+            for at in 0..64 {
+                let number = at % connections;
+                let entry = Entry::new(&set, SlotId { number, generation: 1 }, number as RawFd, interest);
+                assert!(entry.take(&mut gather, readable).is_some());
+            }
+            gather.is_many(monotonic)
+        };
+        assert_eq!([after(1), after(16)], [false, true]);
     }
 }
