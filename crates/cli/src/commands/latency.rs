@@ -121,8 +121,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if args.json {
         writeln!(std::io::stdout(), "{}", report.json()?)?;
     } else if !nothing {
-        let moves = if args.moves { report.moves() } else { None };
-        write!(std::io::stdout(), "{}", moves.unwrap_or_else(|| report.text(args.each)))?;
+        let mut out = std::io::stdout();
+        match report.moves(args.each).filter(|_| args.moves) {
+            Some(moves) => {
+                out.write_all(moves.as_bytes())?;
+                report.remarks().iter().try_for_each(|remark| writeln!(out, "{remark}"))?;
+            }
+            None => write!(out, "{}", report.text(args.each))?,
+        }
     }
     if nothing {
         let each = if every > 1 { ", and --every 1 records each message in engines" } else { "" };
@@ -132,7 +138,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             report.seconds
         );
     }
-    if args.moves && report.moves().is_none() {
+    if args.moves && report.moves(false).is_none() {
         bail!(
             "no connection was in the kernel and in an engine in these {:.1} s; `baton handoff` moves one meanwhile",
             report.seconds

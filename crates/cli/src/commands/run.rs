@@ -226,7 +226,8 @@ fn end_times(times: Times) -> anyhow::Result<()> {
         report.notes.iter().for_each(|note| say(note));
         return Ok(());
     }
-    write!(std::io::stderr(), "{}", report.text(false)).or(Ok(()))
+    let moves = report.moves(false).unwrap_or_default();
+    write!(std::io::stderr(), "{}{moves}", report.text(false)).or(Ok(()))
 }
 
 /// Where the engine runs: inside the program unless xdp is asked for, which gives programs no

@@ -248,7 +248,7 @@ impl Report {
     }
 
     /// Sentences beside the tables.
-    fn remarks(&self) -> Vec<String> {
+    pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.notes.clone();
         let earlier = self.earlier_count();
         if earlier > 0 {

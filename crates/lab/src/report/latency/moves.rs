@@ -20,23 +20,50 @@ impl Report {
         at("kernel").filter_map(|kernel| Some(Moved { kernel, engine: same(kernel)? })).collect()
     }
 
-    /// For a terminal: each connection that was in both places, with a table a way that has the kernel's times,
-    /// the engine's, and how much longer the engine takes. `None` if there is no such connection.
-    pub fn moves(&self) -> Option<String> {
+    /// For a terminal: the connections that were in both places, with a table a way that has the kernel's times,
+    /// the engine's, and how much longer the engine takes. Several are together, then each with a table (`each`)
+    /// or a line. `None` if there is no such connection.
+    pub fn moves(&self, each: bool) -> Option<String> {
         let moved = self.moved();
         let mut out = String::new();
+        if moved.len() > 1 {
+            let _ = writeln!(out, "{} connections that moved, together, {:.1} s", moved.len(), self.seconds);
+            let (mut kernel, mut engine) = (Table::default(), Table::default());
+            for it in &moved {
+                kernel.add(&it.kernel.table);
+                engine.add(&it.engine.table);
+            }
+            compare_ways(&mut out, [&kernel, &engine]);
+        }
         for Moved { kernel, engine } in &moved {
             let program = if kernel.program.is_empty() { &engine.program } else { &kernel.program };
-            let _ = writeln!(out, "{}  {program}, {:.1} s", kernel.connection, self.seconds);
-            for way in Direction::ALL {
-                compare(&mut out, way, [&kernel.table, &engine.table]);
+            let tables = [&kernel.table, &engine.table];
+            if each || moved.len() == 1 {
+                let _ = writeln!(out, "{}  {program}, {:.1} s", kernel.connection, self.seconds);
+                compare_ways(&mut out, tables);
+            } else {
+                let _ = writeln!(out, "{}  {program}  {}", kernel.connection, line(tables));
             }
         }
-        self.remarks().iter().for_each(|remark| {
-            let _ = writeln!(out, "{remark}");
-        });
         (!moved.is_empty()).then_some(out)
     }
+}
+
+/// Medians of a connection in both places, in one line.
+fn line(tables: [&Table; 2]) -> String {
+    let medians = [Layer::Answer, Layer::Transmit, Layer::Receive].into_iter().filter_map(|layer| {
+        let [kernel, engine] = tables.map(|table| table.layer(layer).quantile(0.5));
+        Some(format!("{} {} and {}", layer.name(), time(kernel?), time(engine?)))
+    });
+    let medians: Vec<String> = medians.collect();
+    if medians.is_empty() {
+        return "no message was seen whole in both places".to_owned();
+    }
+    format!("p50 in the kernel and in the engine: {}", medians.join(", "))
+}
+
+fn compare_ways(out: &mut String, tables: [&Table; 2]) {
+    Direction::ALL.into_iter().for_each(|way| compare(out, way, tables));
 }
 
 /// A way in both places.
@@ -112,7 +139,7 @@ mod tests {
             entry("engine", "a", &[(Layer::Write, 500), (Layer::Segment, 40), (Layer::Transmit, 3100)]),
         ];
         let report = Report { seconds: 2.0, entries, ..Report::default() };
-        let text = report.moves().unwrap();
+        let text = report.moves(false).unwrap();
         let lines: Vec<String> =
             text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
         let expected = [
@@ -126,6 +153,24 @@ mod tests {
             "kernel p50 engine p50 difference kernel p99 engine p99 difference",
         ];
         assert_eq!(lines, expected);
-        assert!(Report { entries: Vec::new(), ..report }.moves().is_none());
+        assert!(Report { entries: Vec::new(), ..report }.moves(false).is_none());
+    }
+
+    #[test]
+    fn several_that_moved_are_together_and_each_has_a_line_or_a_table() {
+        let times = |ns| vec![(Layer::Answer, ns)];
+        let mut entries: Vec<Entry> =
+            ["a", "b"].into_iter().map(|name| entry("kernel", name, &times(40_000))).collect();
+        entries.extend([("a", 20_000), ("b", 10_000)].map(|(name, ns)| entry("engine", name, &times(ns))));
+        let report = Report { seconds: 2.0, entries, ..Report::default() };
+        let text = report.moves(false).unwrap();
+        assert!(text.starts_with("2 connections that moved, together, 2.0 s\n"), "{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("    answer")).count(), 1, "{text}");
+        assert!(
+            text.ends_with("b  redis[7]  p50 in the kernel and in the engine: answer 40.0 µs and 10.0 µs\n"),
+            "{text}"
+        );
+        let tables = report.moves(true).unwrap();
+        assert_eq!(tables.lines().filter(|line| line.starts_with("    answer")).count(), 3, "{tables}");
     }
 }
