@@ -8,14 +8,9 @@ use aya::programs::links::FdLink;
 use baton_engine::frame_io::{Capabilities, FrameIo, FrameSink, PortError};
 
 use crate::notes::{Dated, Notes};
-use crate::tap::Tap;
+use crate::tap::{Tap, WAITING};
 use crate::wait::Waitable;
 use crate::xdp::XdpPort;
-
-/// The number of frames that may wait in an engine's TAP device. The kernel's default of 500 is
-/// less than a thousand connections with a segment each in flight. Of these a fifth was then lost,
-/// again and again. At worst, with super-frames for an engine that has stopped, this takes 256 MB.
-pub const WAITING: u32 = 4096;
 
 /// An interface's steered frames.
 pub struct SteeredPort {

@@ -56,7 +56,7 @@ use aya::Ebpf;
 use aya::programs::links::FdLink;
 use baton_port::tap::{Tap, TapOptions};
 use baton_port::xdp::driver_features;
-use baton_port::{SteeredPort, XdpOptions, XdpPort, link, steered};
+use baton_port::{SteeredPort, XdpOptions, XdpPort, link};
 
 pub use arrive::Arrivals;
 pub use error::SteerError;
@@ -251,7 +251,6 @@ impl Steering {
         let tap = Tap::open("baton%d", TapOptions::new().merge(false))?;
         let name = tap.name().to_owned();
         let explain = |e| SteerError::interface(&name, e);
-        link::set_tx_queue_len(&name, steered::WAITING).map_err(explain)?;
         // The device is guarded before it is up, so the kernel never gets a frame out of it.
         let guard = attach::tap(&mut self.ebpf, &name, number, self.pins.as_ref())?;
         // The kernel must not use the device itself, for example for solicitations. If this cannot
