@@ -57,6 +57,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         set.add(&shared.wake);
         set.add(&inner.ready);
         let mut timeout = inner.next_look().map(|at| until(shared.started, at));
+        if let Some(next) = inner.tend_pairs() {
+            timeout = Some(timeout.map_or(next, |before| before.min(next)));
+        }
         if let Some(at) = corks.map(|at| at.saturating_duration_since(Instant::now())) {
             timeout = Some(timeout.map_or(at, |before| before.min(at)));
         }

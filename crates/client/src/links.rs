@@ -5,10 +5,13 @@ use baton_pair::{End, Link};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A link to another program, or one of two ends of a link of this program with itself.
 pub(super) struct Joined {
     pub link: Link,
+    /// The memory file that this program writes.
+    pub memory: OwnedFd,
     /// The other program's bell.
     pub bell: Arc<OwnedFd>,
     /// The connection of each slot.
@@ -23,12 +26,14 @@ pub(super) struct Pairs {
     bell: Option<OwnedFd>,
     /// Somebody may have rung it since it was read.
     slept: bool,
+    /// When all pairs were looked at last, by `CLOCK_MONOTONIC`.
+    pub tended: Duration,
 }
 
 impl Joined {
     /// A link without connections, to the program whose bell this is.
-    pub fn new(link: Link, bell: OwnedFd) -> Joined {
-        Joined { link, bell: Arc::new(bell), names: BTreeMap::new() }
+    pub fn new(link: Link, memory: OwnedFd, bell: OwnedFd) -> Joined {
+        Joined { link, memory, bell: Arc::new(bell), names: BTreeMap::new() }
     }
 }
 

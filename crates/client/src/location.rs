@@ -11,6 +11,7 @@
 //!  any --> Ended
 //! ```
 
+use super::idle_pairs::Stand;
 use super::near::PairEnd;
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
@@ -88,6 +89,8 @@ pub(super) struct InPair {
     pub slot: u32,
     /// The end there.
     pub end: Arc<PairEnd>,
+    /// How far it had come when the library's thread looked last.
+    pub stood: Option<Stand>,
 }
 
 /// A question of the program for `TCP_INFO`, which only the engine can answer.

@@ -2,6 +2,7 @@
 
 use super::connection::Connection;
 use super::location::{InEngine, Inquiry, Location};
+use super::pair_info;
 use super::setting::Setting;
 use super::shared::Inner;
 use super::stream::Stream;
@@ -237,8 +238,12 @@ impl Inner {
     fn poll_info(&mut self, id: u64, cx: &Context<'_>) -> Poll<io::Result<Vec<u8>>> {
         let connection = self.connections.get_mut(&id).ok_or(ErrorKind::NotConnected)?;
         match connection.location() {
-            // The husk of a pair's end is established, as the end is, and has measured nothing.
-            Location::Kernel(_) | Location::Pair(_) => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+            Location::Kernel(_) => return Poll::Ready(tcp_info::of(connection.fd.as_fd())),
+            Location::Pair(pair) => {
+                let mut info = tcp_info::of(connection.fd.as_fd())?;
+                pair.end.with(|end| pair_info::fill_in(&mut info, end));
+                return Poll::Ready(Ok(info));
+            }
             Location::Ended(_) => return Poll::Ready(Err(ErrorKind::NotConnected.into())),
             Location::Away(_) | Location::Coming(_) | Location::Engine(_) => {}
         }

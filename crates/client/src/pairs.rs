@@ -5,20 +5,27 @@
 //! threads that sleep it is one of the [devices](super::direct): a thread that slept on it looks afterwards.
 
 use super::connection::Connection;
+use super::descriptors::lifted;
 use super::links::Joined;
 use super::location::{InPair, LinkName, Location};
 use super::near::PairEnd;
+use super::setting::Setting;
 use super::shared::{Inner, Shared};
+use crate::sys::buffer_locks::is_send_buffer_set;
 use baton_consumer::link::open_link;
 use baton_ipc::message::{Incoming, Request};
 use baton_ipc::queues::read_queues;
 use baton_pair::{End, Ending, Fault, WriteError};
+use rustix::net::sockopt;
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind};
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// Bytes that a socket takes for its program at least, before it stops the peer (`tcp_rmem`, by default).
+const RECEIVED: usize = 64 << 10;
 
 /// Room in bytes for which a writer that waits is woken.
 const WORTH_A_WAKE_UP: usize = 64 << 10;
@@ -38,7 +45,7 @@ impl Inner {
         let [Some(ours), Some(theirs), Some(bell), Some(their_bell)] = fds else { return };
         // A connection that comes by a link that cannot be mapped is declined.
         let Ok(link) = open_link(&ours, &theirs) else { return };
-        self.pairs.enter(name, Joined::new(link, their_bell), bell);
+        self.pairs.enter(name, Joined::new(link, lifted(ours), their_bell), bell);
         shared.attendance.rings.store(true, Ordering::Relaxed);
         shared.attendance.change();
     }
@@ -105,7 +112,8 @@ impl Inner {
         end.ring(bell);
         // Bytes that the program had before are read first.
         connection.unread.extend(brought.unread);
-        connection.enter_pair(InPair { link: name, slot: slot.0, end });
+        connection.enter_pair(InPair { link: name, slot: slot.0, end, stood: None });
+        connection.bound_pair();
         true
     }
 
@@ -235,6 +243,21 @@ impl Inner {
 }
 
 impl Connection {
+    /// Bounds what may be unread as `SO_SNDBUF` does, if the program has set that. The peer's socket would take
+    /// some more.
+    pub(super) fn bound_pair(&mut self) {
+        let set =
+            self.setting(|setting| if let Setting::SendBuffer(bytes) = setting { Some(*bytes as usize) } else { None });
+        let fd = self.fd.as_fd();
+        // The kernel reports twice the size that was set.
+        let before = || sockopt::socket_send_buffer_size(fd).ok().map(|bytes| bytes / 2);
+        let is_set = || is_send_buffer_set(fd).unwrap_or(false);
+        let bytes = set.or_else(|| is_set().then(before).flatten());
+        if let (Some(bytes), Some(pair)) = (bytes, self.pair()) {
+            pair.end.with(|end| end.limit_outgoing(bytes.saturating_add(RECEIVED)));
+        }
+    }
+
     /// Takes the bytes of a pair that has come home: what was received up to `rcv_pos` is here, and what was
     /// written beyond `tail_pos` is not in the kernel.
     pub(super) fn take_from_pair(&mut self, mut end: End, (rcv_pos, tail_pos): (u64, u64)) {

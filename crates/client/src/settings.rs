@@ -76,6 +76,9 @@ impl Inner {
                 _ => connection.tell_engine(&mut region.consumer, conn),
             }
         }
+        if kind == std::mem::discriminant(&Setting::SendBuffer(0)) {
+            connection.bound_pair();
+        }
         // The thread sends again what the engine had no space for.
         self.settings_pending |= connection.settings_pending;
         self.look |= connection.settings_pending;

@@ -212,6 +212,11 @@ impl End {
         Ok(bytes)
     }
 
+    /// Bytes that this end has written since the pair began.
+    pub fn written_total(&self) -> u64 {
+        self.written
+    }
+
     /// Bytes that this end has read since the pair began.
     pub fn read_total(&self) -> u64 {
         self.read
@@ -225,6 +230,15 @@ impl End {
         self.check()?;
         self.look_out()?;
         Ok(self.known_room())
+    }
+
+    /// True if neither end can write, since the bytes that each has written fill their area.
+    ///
+    /// # Errors
+    /// [`Fault`] of the peer.
+    pub fn is_full(&mut self) -> Result<bool, Fault> {
+        let theirs = self.shared.theirs.layout().area_bytes() as usize;
+        Ok(self.room()? == 0 && self.readable()? == theirs)
     }
 
     /// Bytes that this end wrote and the peer has not read.
@@ -298,6 +312,11 @@ impl End {
     /// has, the bytes that this call found are its last.
     pub fn peer_end(&self) -> Ending {
         self.peer.end
+    }
+
+    /// How far this end has ended.
+    pub fn own_end(&self) -> Ending {
+        self.end
     }
 
     /// Says that this end writes nothing more (FIN).
