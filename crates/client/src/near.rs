@@ -10,6 +10,9 @@ use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Bytes after which the other program is told of a longer read or write, which it need not wait for the end of.
+const PIECE: usize = 64 << 10;
+
 /// One end of a pair, until its connection leaves it.
 #[derive(Debug)]
 pub(super) struct PairEnd {
@@ -44,31 +47,42 @@ impl PairEnd {
 
     /// Reads bytes, if there are some.
     pub fn read(&self, buf: &mut [u8]) -> Option<usize> {
-        let (count, bell) = self.with(|end| end.read(buf))?.ok().filter(|(count, _)| *count > 0)?;
-        self.ring(bell);
-        Some(count)
+        self.with(|end| {
+            let mut total = 0;
+            for piece in buf.chunks_mut(PIECE) {
+                let Ok((count, bell)) = end.read(piece) else { break };
+                self.ring(bell);
+                total += count;
+                if count < piece.len() {
+                    break;
+                }
+            }
+            total
+        })
+        .filter(|total| *total > 0)
     }
 
     /// Writes the bytes of `pieces` from byte `skip` on, up to the free room. Returns their number, or `None` if
     /// there is no room.
     pub fn write(&self, pieces: &[IoSlice<'_>], mut skip: usize) -> Option<usize> {
-        let (total, bell) = self.with(|end| {
-            let (mut total, mut bell) = (0, Bell::NONE);
+        self.with(|end| {
+            let mut total = 0;
             for piece in pieces {
                 if skip >= piece.len() {
                     skip -= piece.len();
                     continue;
                 }
-                let piece = &piece[std::mem::take(&mut skip)..];
-                let Ok((count, rings)) = end.write(piece) else { break };
-                (total, bell) = (total + count, bell | rings);
-                if count < piece.len() {
-                    break;
+                for piece in piece[std::mem::take(&mut skip)..].chunks(PIECE) {
+                    let Ok((count, bell)) = end.write(piece) else { return total };
+                    self.ring(bell);
+                    total += count;
+                    if count < piece.len() {
+                        return total;
+                    }
                 }
             }
-            (total, bell)
-        })?;
-        self.ring(bell);
-        Some(total).filter(|total| *total > 0)
+            total
+        })
+        .filter(|total| *total > 0)
     }
 }
