@@ -183,7 +183,7 @@ impl Captured {
 mod tests {
     use super::*;
     use crate::{make_husk, rebuild, resume};
-    use baton_testkit::need_root;
+    use baton_testkit::{need_root, wait_for};
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
 
@@ -258,6 +258,9 @@ mod tests {
         need_root!();
         let (mut one, mut other) = (ends("127.0.0.1:0"), ends("127.0.0.1:0"));
         talk(&mut one);
+        // The last bytes may be acknowledged late.
+        let settled = || [&one[0], &other[1]].iter().all(|end| is_acknowledged(end).unwrap());
+        wait_for("nothing is in flight", settled);
         let refused = capture_both(&one[0], &other[1]);
         assert!(matches!(refused, Err(Apart::Strangers)));
         talk(&mut one);

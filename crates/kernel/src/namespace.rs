@@ -84,10 +84,26 @@ mod tests {
     use super::*;
     use crate::kernel_error::KernelError;
     use baton_testkit::{Netns, need_root};
+    use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
     use std::net::UdpSocket;
 
     fn socket() -> UdpSocket {
         UdpSocket::bind("127.0.0.1:0").unwrap()
+    }
+
+    #[test]
+    fn without_the_right_to_enter_it_is_refused() {
+        need_root!();
+        let there = Netns::new("there");
+        let (theirs, ours) = (there.enter(socket), socket());
+        // Capabilities are a thread's.
+        let namespace = std::thread::spawn(move || {
+            let all = capabilities(None).unwrap();
+            let effective = all.effective.difference(CapabilitySet::SYS_ADMIN);
+            set_capabilities(None, CapabilitySets { effective, ..all }).unwrap();
+            Namespace::of::<KernelError>(theirs.as_fd(), ours.as_fd()).map(drop)
+        });
+        assert_eq!(namespace.join().unwrap().unwrap_err().refusal(), Some(Refusal::Permission));
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub fn redis_and_its_clients_in_two_namespaces(world: &World) {
         command.arg("--").args(words).stdin(Stdio::null());
         command
     };
-    let mut serve = run(&["redis-server", "--port", "7001", "--save", "", "--bind", "10.67.0.1"]);
+    let words = ["redis-server", "--port", "7001", "--save", "", "--bind", "10.67.0.1", "--protected-mode", "no"];
+    let mut serve = run(&words);
     serve.stdout(Stdio::null()).stderr(fs::File::create(world.file("said")).unwrap());
     let redis = world.ours.enter(|| Running::start(&mut serve));
     world.listens(7001);

@@ -44,7 +44,10 @@ impl Broker {
         otherwise: &Result<(Plan, usize, T), StayReason>,
     ) -> Option<Result<(Plan, Facts), StayReason>> {
         let may = match otherwise {
-            Ok((plan, ..)) => !self.connections.facing(plan).is_empty(),
+            Ok((plan, ..)) => {
+                let waits = |id| self.connections.get(id).is_some_and(|it| !it.state.is_away());
+                self.connections.facing(plan).into_iter().any(waits)
+            }
             Err(why) => [Refusal::NotSteerable, Refusal::Translated].map(Reason::from).contains(&why.code),
         };
         if !may || !self.may_pair(client) {
