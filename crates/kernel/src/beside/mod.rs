@@ -161,7 +161,7 @@ impl Beside {
             }
             Change::Way { tuple, .. } => self.set_route(tuple, None),
             Change::Refused { tuple, why } => self.set_route(tuple, Some(*why)),
-            // Who steers an interface says when that is over.
+            // A steered interface stays until `remove_interface`.
             Change::LinkGone(gone) => self.interfaces.retain(|index, it| index != gone || it.steered),
             Change::Neighbour { .. } | Change::Rules => {}
         }

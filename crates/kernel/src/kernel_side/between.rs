@@ -90,7 +90,7 @@ impl KernelSide {
         if way.via == address { Ok(()) } else { Err(Refusal::NotSteerable.into()) }
     }
 
-    /// Refuses an interface that does not lead to another namespace. What tc does on any other is followed.
+    /// Refuses an interface that does not lead to another namespace, and follows tc's work on any other.
     fn leads_elsewhere(&mut self, interface: u32) -> Result<(), KernelError> {
         let link = self.link(interface)?;
         if !link.leads_elsewhere {

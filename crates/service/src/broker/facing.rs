@@ -1,4 +1,4 @@
-//! Who is whose other end. Names say who may be: a connection's other end knows it by one of its names
+//! The search for a connection's other end, which knows the connection by one of its names
 //! ([`Plan::names`]), mirrored. Connections of several network namespaces may have equal names, so the numbers
 //! decide: if both ends stand still and disagree, they part and look for another.
 
@@ -26,7 +26,7 @@ impl Connection {
 }
 
 impl Broker {
-    /// The connection that may be the other end of this one. Who waits for this one comes first.
+    /// The connection that may be the other end of this one. One that waits for this one comes first.
     pub(super) fn other_end(&self, id: u64) -> Option<u64> {
         let connection = self.connections.get(id)?;
         let known = self.connections.facing(&connection.plan).into_iter().filter_map(|id| self.connections.get(id));
@@ -56,7 +56,7 @@ impl Broker {
         let planned = self.plan_between(client, fd, told);
         match (&planned, otherwise) {
             (Err(_), Ok(_)) => None,
-            // What was said first says more.
+            // The first reason says more.
             (Err(why), Err(_)) if why.code == Refusal::NotSteerable.into() => None,
             _ => Some(planned),
         }
@@ -92,7 +92,7 @@ impl Broker {
         }
     }
 
-    /// Two connections have been joined: what waited for one of them looks for another.
+    /// Two connections have been joined. A third that waited for one of them looks for another end.
     pub(super) fn are_joined(&mut self, ends: [u64; 2]) {
         let waiting: Vec<u64> = ends.into_iter().flat_map(|id| self.who_meet(id)).collect();
         waiting.into_iter().for_each(|id| self.look_for_another(id));

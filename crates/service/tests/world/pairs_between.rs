@@ -89,7 +89,7 @@ pub fn go_there_and_back(services: [&Service; 2], ends: [TcpStream; 2]) {
     wait_for("nothing is left", || services[0].list().unwrap().is_empty());
 }
 
-/// So many bytes go each way.
+/// Carries so many bytes each way.
 fn carry(streams: &mut [Stream; 2], bytes: usize) {
     let piece = vec![7; bytes];
     for _ in 0..2 {
@@ -165,8 +165,8 @@ fn a_half_closed_end_goes_on_in_its_namespace() {
     });
 }
 
-/// Two wires between two times two namespaces, with the same addresses and ports on each. Whoever hands an end over
-/// is joined with the program that it talks to.
+/// Two wires between two times two namespaces, with the same addresses and ports on each. Each end is
+/// joined with the one that it talks to.
 #[test]
 fn equal_names_in_several_namespaces_are_told_apart() {
     need_root!();
