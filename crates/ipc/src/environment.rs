@@ -21,5 +21,10 @@ pub const LOG: &str = "BATON_LOG";
 /// Level of that log; `debug` if it is not set.
 pub const LOG_LEVEL: &str = "BATON_LOG_LEVEL";
 
-/// With the value `1`, connections whose both ends are on this machine are handed over, to be joined.
+/// With the value `1`, connections whose both ends are on this machine are handed over, to be joined: those whose
+/// addresses show it. With the value [`ALL_PAIRS`], every connection may be one.
 pub const PAIR: &str = "BATON_PAIR";
+
+/// A value of [`PAIR`]: the program is in another network namespace than the service, which has no other use for its
+/// connections.
+pub const ALL_PAIRS: &str = "all";

@@ -17,9 +17,34 @@ use crate::error::{During, Failed};
 use crate::tcp_info::TcpInfo;
 use crate::{capture, release};
 use baton_policy::Refusal;
+use baton_tcp::snapshot::Scales;
 use baton_tcp::state::State;
 use baton_wire::seq::Seq;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Why both ends were not captured. Both sockets are as they were.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Apart {
+    /// Nothing is in flight, and the numbers or the options disagree nevertheless.
+    #[error("these are ends of two connections")]
+    Strangers,
+    /// An end has to stay, or did not stand still.
+    #[error(transparent)]
+    Stays(#[from] CaptureError),
+}
+
+impl From<Refusal> for Apart {
+    fn from(refusal: Refusal) -> Apart {
+        Apart::Stays(refusal.into())
+    }
+}
+
+impl From<Failed> for Apart {
+    fn from(failed: Failed) -> Apart {
+        Apart::Stays(failed.into())
+    }
+}
 
 /// How far one end's connection has come since it left the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -52,25 +77,33 @@ pub fn is_acknowledged(fd: impl AsFd) -> Result<bool, Failed> {
 }
 
 /// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use
-/// them meanwhile.
+/// them meanwhile. Call it in the network namespace of both.
 ///
 /// # Errors
 /// Errors of [`capture()`]; [`Refusal::Unsettled`] if something is in flight, which may be over soon;
-/// [`Refusal::State`] if an end has finished. Both sockets are then as they were.
-pub fn capture_both(ours: impl AsFd, theirs: impl AsFd) -> Result<[Captured; 2], CaptureError> {
-    let first = capture(&ours)?;
-    let second = match capture(&theirs) {
+/// [`Refusal::State`] if an end has finished; [`Apart::Strangers`].
+pub fn capture_both(ours: impl AsFd, theirs: impl AsFd) -> Result<[Captured; 2], Apart> {
+    capture_each([ours.as_fd(), theirs.as_fd()], |fd| capture(fd))
+}
+
+/// As [`capture_both`], for sockets that may be in two network namespaces: `capture` enters them.
+pub(crate) fn capture_each(
+    [ours, theirs]: [BorrowedFd<'_>; 2],
+    mut capture: impl FnMut(BorrowedFd<'_>) -> Result<Captured, CaptureError>,
+) -> Result<[Captured; 2], Apart> {
+    let first = capture(ours)?;
+    let second = match capture(theirs) {
         Ok(second) => second,
         Err(error) => {
-            release(&ours, &first)?;
-            return Err(error);
+            release(ours, &first)?;
+            return Err(error.into());
         }
     };
     match face(&first, &second) {
         Ok(()) => Ok([first, second]),
         Err(why) => {
-            release_both((&ours, &first), (&theirs, &second))?;
-            Err(why.into())
+            release_both((ours, &first), (theirs, &second))?;
+            Err(why)
         }
     }
 }
@@ -85,13 +118,20 @@ pub fn release_both(first: (impl AsFd, &Captured), second: (impl AsFd, &Captured
 }
 
 /// Checks whether these are the two ends of one connection and nothing of it is in flight.
-fn face(first: &Captured, second: &Captured) -> Result<(), Refusal> {
+fn face(first: &Captured, second: &Captured) -> Result<(), Apart> {
     let (a, b) = (&first.protocol, &second.protocol);
     if [a.state, b.state] != [State::Established; 2] || first.shut_read || second.shut_read {
-        return Err(Refusal::State);
+        return Err(Refusal::State.into());
     }
-    let agree = a.snd_nxt == b.rcv_nxt && b.snd_nxt == a.rcv_nxt && a.timestamps.is_some() == b.timestamps.is_some();
-    if agree && a.sack == b.sack { Ok(()) } else { Err(Refusal::Unsettled) }
+    let scales = b.scales.map(|Scales { snd, rcv }| Scales { snd: rcv, rcv: snd });
+    let options = a.timestamps.is_some() == b.timestamps.is_some() && a.sack == b.sack && a.scales == scales;
+    if options && a.snd_nxt == b.rcv_nxt && b.snd_nxt == a.rcv_nxt {
+        Ok(())
+    } else if [a, b].iter().any(|end| end.snd_una != end.snd_nxt) {
+        Err(Refusal::Unsettled.into())
+    } else {
+        Err(Apart::Strangers)
+    }
 }
 
 /// Takes what was written and not sent out of the capture of one end, which the program writes again. The
@@ -143,7 +183,7 @@ impl Captured {
 mod tests {
     use super::*;
     use crate::{make_husk, rebuild, resume};
-    use baton_testkit::need_root;
+    use baton_testkit::{need_root, wait_for};
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
 
@@ -218,8 +258,11 @@ mod tests {
         need_root!();
         let (mut one, mut other) = (ends("127.0.0.1:0"), ends("127.0.0.1:0"));
         talk(&mut one);
+        // The last bytes may be acknowledged late.
+        let settled = || [&one[0], &other[1]].iter().all(|end| is_acknowledged(end).unwrap());
+        wait_for("nothing is in flight", settled);
         let refused = capture_both(&one[0], &other[1]);
-        assert!(matches!(refused, Err(CaptureError::Refused(Refusal::Unsettled))));
+        assert!(matches!(refused, Err(Apart::Strangers)));
         talk(&mut one);
         talk(&mut other);
     }

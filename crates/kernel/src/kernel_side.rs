@@ -15,25 +15,27 @@
 //! connection is one map entry and one followed route. Its descriptor belongs to the caller.
 
 mod between;
+mod elsewhere;
+mod sockets;
 
 use crate::beside::Beside;
-use crate::captured::Captured;
 use crate::conntrack::{Conntrack, Ending};
 use crate::error::{During, Failed};
 use crate::examine::{Examined, examine};
 use crate::firewall::{Connection, Firewall, Rules};
 use crate::hops::{Change, Hops, Link, Mac, Query};
 pub use crate::kernel_error::KernelError;
-pub use crate::plan::Plan;
+pub use crate::plan::{Between, Plan};
 use crate::steer::{Arrivals, Gaps, Kind, Mode, Options, SteerError, Steering};
-use crate::{capture, make_husk, rebuild, recapture, resume, sys};
+use crate::sys;
 use baton_policy::{Refusal, Refusals};
 use baton_port::{SteeredPort, link};
-use baton_tcp::state::State;
 use baton_wire::addr::Tuple;
+use elsewhere::Elsewhere;
 use rustix::event::epoll;
 use rustix::fs::fstat;
 use rustix::net::netdevice::index_to_name;
+use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -44,7 +46,7 @@ struct Interface {
     steering: Steering,
 }
 
-/// Steered interfaces of one network namespace, and the kernel's answers about them.
+/// Steered interfaces of one network namespace, and the kernel's answers about them and about sockets of others.
 pub struct KernelSide {
     interfaces: Vec<Interface>,
     hops: Hops,
@@ -59,6 +61,8 @@ pub struct KernelSide {
     gaps: Option<Gaps>,
     /// `None` if the kernel does not let the program be loaded.
     arrivals: Option<Arrivals>,
+    /// Other network namespaces that have sockets of connections between programs here, by their numbers.
+    elsewhere: BTreeMap<u64, Elsewhere>,
 }
 
 impl KernelSide {
@@ -83,6 +87,7 @@ impl KernelSide {
             refusals: Refusals::default(),
             gaps: None,
             arrivals: None,
+            elsewhere: BTreeMap::new(),
         };
         side.hear(&side.hops).during("listening to netlink")?;
         side.firewall.events().map_or(Ok(()), |events| side.hear(events)).during("listening to netfilter")?;
@@ -190,20 +195,18 @@ impl KernelSide {
         let tracked = self.conntrack.look(query.tuple)?;
         self.pass_firewall(&query, way.interface, tracked.is_some())?;
         let mac = self.hops.neighbour(way.interface, way.via).during("asking for the neighbour")?;
-        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup, between: false };
+        let plan = Plan { query, way, mac, engine: 0, tracked, cgroup, between: None };
         self.beside.check(&plan).during("asking what else handles its packets")??;
         Ok(plan)
     }
 
     /// Examines a socket of this network namespace.
     fn examine_here(&mut self, fd: BorrowedFd<'_>) -> Result<Examined, KernelError> {
-        let examined = examine(fd)?;
         // The same addresses and ports may mean another connection in another namespace.
-        let here = sys::network(self.hops.as_fd()).during("asking for the network namespace")?;
-        if sys::network(fd).during("asking for the socket's network namespace")? != here {
+        if self.is_here(fd).is_ok_and(|here| !here) {
             return Err(Refusal::NotSteerable.into());
         }
-        Ok(examined)
+        Ok(examine(fd)?)
     }
 
     /// Refuses a connection that a firewall rule keeps in the kernel.
@@ -249,6 +252,13 @@ impl KernelSide {
     /// [`SteerError::Full`]; [`Refusal::NotSteerable`] if the interface or the IPv6 route is gone;
     /// [`Refusal::Conntrack`].
     pub fn steer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        if plan.net() != 0 {
+            return self.let_go_elsewhere(plan);
+        }
+        self.steer_here(plan)
+    }
+
+    fn steer_here(&mut self, plan: &Plan) -> Result<(), KernelError> {
         let routed = self.is_still_routed(plan);
         self.counted(routed)?;
         let told = plan.tracked.map_or(Ok(()), |tracked| self.conntrack.let_go(plan.tuple(), tracked));
@@ -263,14 +273,14 @@ impl KernelSide {
     /// The route may have disappeared since the plan was made. Without an IPv6 route a captured
     /// connection could neither become a husk nor be rebuilt.
     fn is_still_routed(&mut self, plan: &Plan) -> Result<(), KernelError> {
-        if !plan.tuple().remote.is_v4() && !plan.between {
+        if !plan.tuple().remote.is_v4() && !plan.between.is_some_and(|between| between.stays) {
             self.hops.way(&plan.query).during("asking for the route")??;
         }
         Ok(())
     }
 
     fn steer_frames(&mut self, plan: &Plan) -> Result<(), KernelError> {
-        if plan.between {
+        if plan.between.is_some() {
             self.beside.follow(plan);
             return Ok(());
         }
@@ -317,11 +327,20 @@ impl KernelSide {
     /// # Errors
     /// Errors from the kernel.
     pub fn unsteer(&mut self, plan: &Plan) -> Result<(), KernelError> {
+        if plan.net() != 0 {
+            return self.take_back_elsewhere(plan);
+        }
+        self.unsteer_here(plan)
+    }
+
+    fn unsteer_here(&mut self, plan: &Plan) -> Result<(), KernelError> {
         self.hops.forget(&plan.tuple());
         self.conntrack.forget(&plan.tuple());
         self.beside.forget(&plan.tuple());
         // The programs disappear with the interface.
-        if let Ok(steering) = self.steering(plan.way.interface) {
+        if plan.between.is_none()
+            && let Ok(steering) = self.steering(plan.way.interface)
+        {
             steering.remove(plan.tuple())?;
         }
         Ok(())
@@ -339,76 +358,31 @@ impl KernelSide {
     /// Sets conntrack's entry for a connection to the state in which the kernel would have it by
     /// now. The connection may still be steered (TIME-WAIT).
     pub fn end_tracked(&mut self, plan: &Plan, ending: Ending) {
+        if plan.net() != 0 {
+            return self.end_tracked_elsewhere(plan, ending);
+        }
         self.conntrack.end(&plan.tuple(), ending);
     }
 
     /// Keeps the conntrack entry of a connection that a predecessor steered.
     pub fn inherit_tracked(&mut self, plan: &Plan) {
-        if let Ok(Some(tracked)) = self.conntrack.look(plan.tuple()) {
-            // If the entry cannot be changed now, it was changed before, or does not check windows.
+        if plan.between.is_some() {
+            // If an entry cannot be changed now, it was changed before, or does not check windows.
+            let _ = self.steer(plan);
+        } else if let Ok(Some(tracked)) = self.conntrack.look(plan.tuple()) {
             let _ = self.conntrack.let_go(plan.tuple(), tracked);
         }
     }
 
     /// Keeps conntrack's entries of connections that are away from timing out, a few at a time.
-    /// Call it several times per second. Connections whose entries somebody deleted are returned
-    /// and have to go home, where conntrack may pick them up or not.
-    pub fn keep_tracked(&mut self, now: Instant) -> Vec<Tuple> {
-        self.conntrack.keep(now)
-    }
-
-    /// Like [`capture()`]; counts refusals.
-    ///
-    /// # Errors
-    /// Errors from [`capture()`].
-    pub fn capture(&mut self, fd: impl AsFd) -> Result<Captured, KernelError> {
-        let captured = capture(fd);
-        self.counted(captured)
-    }
-
-    /// Like [`recapture()`].
-    ///
-    /// # Errors
-    /// Errors from [`recapture()`].
-    pub fn recapture(&mut self, fd: impl AsFd, previous: &Captured) -> Result<Captured, KernelError> {
-        let captured = recapture(fd, previous);
-        self.counted(captured)
-    }
-
-    /// Like [`make_husk()`].
-    ///
-    /// # Errors
-    /// Errors from [`make_husk()`].
-    pub fn make_husk(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
-        Ok(make_husk(fd, captured)?)
-    }
-
-    /// Like [`rebuild()`]; counts refusals.
-    ///
-    /// # Errors
-    /// Errors from [`rebuild()`].
-    pub fn rebuild(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
-        let rebuilt = rebuild(fd, captured);
-        self.counted(rebuilt)?;
-        let p = &captured.protocol;
-        let fin_acknowledged = match p.state {
-            State::CloseWait | State::FinWait2 => Some(true),
-            // Conntrack will see a FIN that waits behind the closed window.
-            State::FinWait1 => (p.snd_nxt == p.write_seq).then_some(false),
-            _ => None,
-        };
-        if let Some(acknowledged) = fin_acknowledged {
-            self.conntrack.half_closed(&Tuple::new(captured.local, captured.remote), acknowledged);
-        }
-        Ok(())
-    }
-
-    /// Like [`resume()`].
-    ///
-    /// # Errors
-    /// Errors from [`resume()`].
-    pub fn resume(&mut self, fd: impl AsFd, captured: &Captured) -> Result<(), KernelError> {
-        Ok(resume(fd, captured)?)
+    /// Call it several times per second. Connections whose entries somebody deleted are returned, each
+    /// with the number of its network namespace (0 for the own), and have to go home, where conntrack may pick
+    /// them up or not.
+    pub fn keep_tracked(&mut self, now: Instant) -> Vec<(u64, Tuple)> {
+        let gone = self.conntrack.keep(now);
+        let mut gone: Vec<_> = gone.into_iter().map(|tuple| self.behind(tuple)).collect();
+        self.keep_tracked_elsewhere(now, &mut gone);
+        gone
     }
 
     /// Answers an engine's question for a neighbour, if the kernel knows the answer. A link address that
@@ -443,7 +417,9 @@ impl KernelSide {
         followed.during("listening to netlink")?;
         for (plan, silent) in beside.poll(tell).during("asking what else handles packets")? {
             // The programs disappear with the interface.
-            if let Ok(steering) = self.steering(plan.way.interface) {
+            if plan.between.is_none()
+                && let Ok(steering) = self.steering(plan.way.interface)
+            {
                 // The connection's entry was in the map, so there is room.
                 let _ = if silent {
                     steering.hold_back(plan.tuple())

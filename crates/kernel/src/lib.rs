@@ -55,6 +55,7 @@ pub mod kernel_side;
 mod known;
 pub mod latency;
 pub mod lend;
+mod namespace;
 mod netlink;
 mod otherwise;
 mod path_mtu;

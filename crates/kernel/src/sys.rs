@@ -28,6 +28,36 @@ pub(crate) fn network(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(u64::from_ne_bytes(value))
 }
 
+/// `linux/sockios.h`: opens the network namespace of a socket.
+const SIOCGSKNS: libc::Ioctl = 0x894c as libc::Ioctl;
+/// `linux/nsfs.h`: opens the user namespace that a namespace belongs to.
+const NS_GET_USERNS: libc::Ioctl = 0xb701 as libc::Ioctl;
+
+/// A socket's network namespace.
+///
+/// # Errors
+/// `EPERM` without CAP_NET_ADMIN over it.
+pub(crate) fn network_namespace(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    open_by(socket, SIOCGSKNS)
+}
+
+/// The user namespace that a namespace belongs to.
+///
+/// # Errors
+/// `EPERM` if it is neither this process's nor below it.
+pub(crate) fn owning_namespace(namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    open_by(namespace, NS_GET_USERNS)
+}
+
+/// A request whose result is a descriptor (closed on exec, as `open_related_ns()` makes it).
+fn open_by(fd: BorrowedFd<'_>, request: libc::Ioctl) -> io::Result<OwnedFd> {
+    // SAFETY: neither of the two requests has an argument.
+    let opened = unsafe { libc::ioctl(fd.as_raw_fd(), request) };
+    check(opened)?;
+    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(opened) })
+}
+
 fn check(n: i32) -> io::Result<()> {
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

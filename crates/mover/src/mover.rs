@@ -408,7 +408,7 @@ impl<P: FrameIo> Mover<P> {
             return;
         }
         self.looked = now;
-        for tuple in self.kernel.keep_tracked(now) {
+        for (_, tuple) in self.kernel.keep_tracked(now) {
             self.events.extend(self.find(&tuple).map(MoverEvent::Homeless));
         }
         for (name, away) in &mut self.away {

@@ -16,7 +16,7 @@ pub enum Refusal {
     State,
     /// Repair mode is on: the socket is a husk, or another program is repairing it.
     AlreadyAway,
-    /// The process lacks CAP_NET_ADMIN over the socket's network namespace.
+    /// The process lacks CAP_NET_ADMIN over the socket's network namespace, or may not enter it.
     Permission,
     /// Multipath TCP.
     Mptcp,
@@ -126,8 +126,8 @@ impl Refusal {
             ),
             Refusal::Permission => (
                 "permission",
-                "CAP_NET_ADMIN over the socket's network namespace is missing",
-                "let the broker move it, or run with CAP_NET_ADMIN",
+                "CAP_NET_ADMIN over the socket's network namespace is missing, or the right to enter it",
+                "let the broker move it, or run with CAP_NET_ADMIN; for sockets of other namespaces with CAP_SYS_ADMIN, too",
             ),
             Refusal::Mptcp => {
                 ("mptcp", "the connection is multipath TCP", "open it with IPPROTO_TCP instead of IPPROTO_MPTCP")

@@ -5,7 +5,7 @@
 //! the number of requests to send that the policy names, and after every [`RETRY_SENDS`] requests
 //! from then on.
 
-use crate::config::config;
+use crate::config::{Pairs, config};
 use crate::os::socket::{self, Name};
 use crate::sharing::Sharing;
 use crate::turned_away::{ALONE, FULL};
@@ -56,9 +56,13 @@ impl Origin {
         Some(Origin { local: end(local)?, remote: end(remote)?, direction, established: Instant::now() })
     }
 
-    /// True if the other end is on this machine, as far as the addresses show, and may be joined.
+    /// True if the other end may be on this machine, and may be joined.
     pub fn is_between(&self) -> bool {
-        config().pair && (self.is_loopback() || self.local.0.is_some_and(|ip| self.remote.0 == Some(ip)))
+        match config().pair {
+            Pairs::None => false,
+            Pairs::Here => self.is_loopback() || self.local.0.is_some_and(|ip| self.remote.0 == Some(ip)),
+            Pairs::All => true,
+        }
     }
 
     fn is_loopback(&self) -> bool {
@@ -128,7 +132,7 @@ impl Candidate {
         let local = socket::name(fd, false).ok_or(None)?;
         let peer = if connecting { local } else { socket::name(fd, true).ok_or(None)? };
         let origin = Origin::new(&local, &peer, direction).ok_or(None)?;
-        if origin.is_loopback() && !config().pair {
+        if origin.is_loopback() && config().pair == Pairs::None {
             return Err(Some(Reason::Loopback));
         }
         let identity = socket::identity(fd).ok_or(None)?;
@@ -223,7 +227,7 @@ impl Candidate {
             return Ready::NotYet;
         }
         if self.origin.is_between() && ALONE.lately(self.origin.service()) && self.stage == Stage::Connected {
-            return Ready::Never(Reason::Loopback);
+            return Ready::Never(if self.origin.is_loopback() { Reason::Loopback } else { Reason::PeerNotServed });
         }
         if FULL.lately(self.origin.local.0) && self.stage == Stage::Connected {
             self.ask_at = sends + RETRY_SENDS;

@@ -17,8 +17,27 @@ pub struct Config {
     pub account: Option<PathBuf>,
     pub log: Option<(PathBuf, Level)>,
     pub io_uring: bool,
-    pub pair: bool,
+    pub pair: Pairs,
     own: OnceLock<Own>,
+}
+
+/// Connections that may be joined with their other ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Pairs {
+    None,
+    /// Those whose addresses show that both ends are on this machine.
+    Here,
+    All,
+}
+
+impl Pairs {
+    fn of(word: &str) -> Pairs {
+        match word {
+            "1" => Pairs::Here,
+            environment::ALL_PAIRS => Pairs::All,
+            _ => Pairs::None,
+        }
+    }
 }
 
 /// Facts about this process that the policy's conditions ask for. Nothing is read for the others.
@@ -57,7 +76,7 @@ pub fn config() -> &'static Config {
             placement: text(environment::ENGINE).and_then(|place| place.parse().ok()).unwrap_or_default(),
             account: text(environment::ACCOUNT).map(PathBuf::from),
             io_uring: text(environment::IO_URING).is_none_or(|word| word != "0"),
-            pair: text(environment::PAIR).is_some_and(|word| word == "1"),
+            pair: text(environment::PAIR).map_or(Pairs::None, |word| Pairs::of(&word)),
             own: OnceLock::new(),
             log: text(environment::LOG).map(|path| (PathBuf::from(path), level)),
         }

@@ -110,6 +110,12 @@ impl Tuple {
         }
     }
 
+    /// The same connection, seen from its peer.
+    pub const fn mirrored(self) -> Tuple {
+        let Tuple { local, remote, local_port, remote_port } = self;
+        Tuple { local: remote, remote: local, local_port: remote_port, remote_port: local_port }
+    }
+
     /// Our end as a socket address.
     pub const fn local_addr(&self) -> SocketAddr {
         SocketAddr::new(self.local.ip(), self.local_port)

@@ -9,7 +9,7 @@ use crate::run::passing::Passing;
 use crate::run::place::Setup;
 use crate::run::private::Private;
 use crate::run::program::{self, Found};
-use crate::run::service::usable;
+use crate::run::service::{is_elsewhere, usable};
 use crate::run::unreached::Unreached;
 use anyhow::Context;
 use baton_apps::fail::{one_line, usage};
@@ -178,7 +178,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         command.env("LD_PRELOAD", preload(library));
     }
     command.env(environment::SOCKET, &service.socket);
-    command.env(environment::PAIR, if args.pair == PairUsers::Never { "0" } else { "1" });
+    command.env(
+        environment::PAIR,
+        match args.pair {
+            PairUsers::Never => "0",
+            _ if is_elsewhere(&service.socket) => environment::ALL_PAIRS,
+            _ => "1",
+        },
+    );
     let whole = if args.ports.is_empty() { Policy::of(policy) } else { for_ports(policy, &args.ports)? };
     command.env(environment::POLICY, whole.to_string());
     command.env(environment::ENGINE, placement.to_string()).env(environment::ACCOUNT, account.path());

@@ -13,7 +13,9 @@ use baton_apps::fail::usage;
 use baton_client::Service;
 use baton_kernel::steer::{SteerError, Steering};
 use baton_port::link;
-use rustix::process::{Signal, kill_process};
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -48,6 +50,24 @@ pub fn usable() -> Option<PathBuf> {
 pub fn private_socket(namespace: &Path) -> Option<PathBuf> {
     let ino = std::os::unix::fs::MetadataExt::ino(&fs::metadata(namespace).ok()?);
     Some(Path::new("/run").join(format!("{}{ino}", super::place::PREFIX)).join("socket"))
+}
+
+/// True if the service at `socket` is in another network namespace than this process, as far as the process that
+/// made the socket still shows.
+pub fn is_elsewhere(socket: &Path) -> bool {
+    let namespace = |process: &str| {
+        let found = fs::metadata(format!("/proc/{process}/ns/net")).ok()?;
+        Some((std::os::unix::fs::MetadataExt::dev(&found), std::os::unix::fs::MetadataExt::ino(&found)))
+    };
+    let theirs = listener(socket).ok().and_then(|pid| namespace(&pid.to_string()));
+    theirs.is_some() && theirs != namespace("self")
+}
+
+/// The process that listens at a socket, or did so first.
+fn listener(socket: &Path) -> rustix::io::Result<Pid> {
+    let asking = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    connect_to(&asking, &SocketAddrUnix::new(socket)?)?;
+    Ok(socket_peercred(&asking)?.pid)
 }
 
 /// Connects to the service at `socket`, without joining it.

@@ -170,6 +170,15 @@ fn both_ends_of_a_connection_are_joined() {
 }
 
 #[test]
+fn both_ends_of_a_connection_between_namespaces_are_joined() {
+    need_root!();
+    for program in ["clang", "redis-server", "redis-benchmark"] {
+        need_program!(program);
+    }
+    both_ends::redis_and_its_clients_in_two_namespaces(&World::quiet());
+}
+
+#[test]
 fn signals_are_for_what_the_program_left_behind() {
     need_root!();
     need_program!("clang");

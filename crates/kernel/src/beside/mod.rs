@@ -19,7 +19,7 @@ mod ipsec;
 mod policies;
 mod tc;
 
-use crate::hops::Change;
+use crate::hops::{Change, Link};
 use crate::plan::Plan;
 use crate::steer::Own;
 use baton_policy::Refusal;
@@ -35,9 +35,10 @@ use tc::{Tc, skips_programs};
 /// The interval between two queries of what the kernel does not report.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// An interface that is steered.
+/// An interface that is steered, or leads to another network namespace.
 struct Interface {
     own: Own,
+    steered: bool,
     enslaved: bool,
     /// A filter or a discipline on this interface would be skipped.
     skips: bool,
@@ -88,10 +89,23 @@ impl Beside {
 
     /// Notes that an interface is steered from now on, by a program of ours.
     pub fn add_interface(&mut self, index: u32, own: Own, enslaved: bool) -> io::Result<()> {
+        self.look_at(index, (own, true), enslaved)
+    }
+
+    fn look_at(&mut self, index: u32, (own, steered): (Own, bool), enslaved: bool) -> io::Result<()> {
         let skips = self.tc.skips(index, own)?;
         let skips_programs = skips_programs(index, own)?;
-        self.interfaces.insert(index, Interface { own, enslaved, skips, skips_programs });
+        self.interfaces.insert(index, Interface { own, steered, enslaved, skips, skips_programs });
         Ok(())
+    }
+
+    /// Notes that an interface, which is not steered, leads to the other end of connections: whatever tc does there
+    /// would be skipped.
+    pub fn know_interface(&mut self, link: &Link) -> io::Result<()> {
+        if self.interfaces.contains_key(&link.index) {
+            return Ok(());
+        }
+        self.look_at(link.index, (Own::Xdp, false), link.enslaved)
     }
 
     /// Notes that an interface is no longer steered.
@@ -147,7 +161,9 @@ impl Beside {
             }
             Change::Way { tuple, .. } => self.set_route(tuple, None),
             Change::Refused { tuple, why } => self.set_route(tuple, Some(*why)),
-            Change::Neighbour { .. } | Change::LinkGone(_) | Change::Rules => {}
+            // A steered interface stays until `remove_interface`.
+            Change::LinkGone(gone) => self.interfaces.retain(|index, it| index != gone || it.steered),
+            Change::Neighbour { .. } | Change::Rules => {}
         }
     }
 

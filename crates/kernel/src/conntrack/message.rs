@@ -69,12 +69,6 @@ pub(super) struct Entry {
     pub helper: bool,
 }
 
-/// The tuple of the other direction.
-fn mirrored(tuple: Tuple) -> Tuple {
-    let Tuple { local, remote, local_port, remote_port } = tuple;
-    Tuple { local: remote, remote: local, local_port: remote_port, remote_port: local_port }
-}
-
 impl Entry {
     /// Reads the body of an answer. Returns `None` if it is not a TCP entry.
     pub fn of(body: &[u8]) -> Option<Entry> {
@@ -96,13 +90,31 @@ impl Entry {
     /// Why the connection that the socket calls `tuple` has to stay, if it has to.
     pub fn refusal(&self, tuple: Tuple) -> Option<Refusal> {
         let [original, reply] = self.directions;
-        let plain = reply == mirrored(original) && (original == tuple || reply == tuple);
+        let plain = reply == original.mirrored() && (original == tuple || reply == tuple);
         if !plain || self.status & (STATUS_SRC_NAT | STATUS_DST_NAT) != 0 {
             Some(Refusal::Translated)
         } else if self.helper || self.status & STATUS_SEQ_ADJUST != 0 {
             Some(Refusal::ConntrackHelper)
         } else {
             None
+        }
+    }
+
+    /// The name of the connection that has `tuple` on one side of the translation, on the other side. The same
+    /// name if nothing is translated.
+    ///
+    /// # Errors
+    /// [`Refusal::ConntrackHelper`] if sequence numbers may differ, too; [`Refusal::Translated`] for an entry of
+    /// another connection.
+    pub fn across(&self, tuple: Tuple) -> Result<Tuple, Refusal> {
+        let [original, reply] = self.directions;
+        if self.helper || self.status & STATUS_SEQ_ADJUST != 0 {
+            return Err(Refusal::ConntrackHelper);
+        }
+        match tuple {
+            tuple if tuple == original => Ok(reply.mirrored()),
+            tuple if tuple == reply => Ok(original.mirrored()),
+            _ => Err(Refusal::Translated),
         }
     }
 
@@ -198,7 +210,7 @@ fn with_tcp(body: Body, inner: impl FnOnce(Body) -> Body) -> Body {
 pub(super) fn new_entry(tuple: Tuple) -> Body {
     const ESTABLISHED: u8 = 3;
     let there = entry(tuple, 0);
-    let back = entry(mirrored(tuple), 0);
+    let back = entry(tuple.mirrored(), 0);
     let reply = attribute(&back.bytes()[4..], TUPLE_ORIG).unwrap_or_default().to_vec();
     let both = there.attr(TUPLE_REPLY | crate::netlink::NLA_F_NESTED, &reply);
     with_timeout(with_tcp(both, |tcp| tcp.attr(TCP_STATE, &[ESTABLISHED])), 60)
@@ -246,16 +258,29 @@ mod tests {
         let refusal = |body: Body| Entry::of(body.bytes()).unwrap().refusal(ours);
         assert_eq!(refusal(answer(seen, ours, 0)), Some(Refusal::Translated), "redirected");
         assert_eq!(refusal(answer(ours, tuple("10.0.0.2:4000", "10.0.0.9:1"), 0)), Some(Refusal::Translated), "SNAT");
-        assert_eq!(refusal(answer(ours, mirrored(ours), STATUS_DST_NAT)), Some(Refusal::Translated));
+        assert_eq!(refusal(answer(ours, ours.mirrored(), STATUS_DST_NAT)), Some(Refusal::Translated));
         assert_eq!(
-            refusal(answer(seen, mirrored(seen), 0)),
+            refusal(answer(seen, seen.mirrored(), 0)),
             Some(Refusal::Translated),
             "an entry of another connection"
         );
-        assert_eq!(refusal(answer(ours, mirrored(ours), STATUS_SEQ_ADJUST)), Some(Refusal::ConntrackHelper));
-        let helped = answer(ours, mirrored(ours), 0).nest(HELP, |help| help.attr(1, b"ftp\0"));
+        assert_eq!(refusal(answer(ours, ours.mirrored(), STATUS_SEQ_ADJUST)), Some(Refusal::ConntrackHelper));
+        let helped = answer(ours, ours.mirrored(), 0).nest(HELP, |help| help.attr(1, b"ftp\0"));
         assert_eq!(refusal(helped), Some(Refusal::ConntrackHelper));
-        assert_eq!(refusal(answer(ours, mirrored(ours), 0x18e)), None, "NAT examined it and changed nothing");
+        assert_eq!(refusal(answer(ours, ours.mirrored(), 0x18e)), None, "NAT examined it and changed nothing");
+    }
+
+    #[test]
+    fn a_translated_connection_has_a_name_on_either_side() {
+        let (client, asked) = (tuple("10.0.0.2:4000", "10.0.0.9:80"), tuple("10.0.0.3:8080", "10.0.0.1:61000"));
+        let both = |status| Entry::of(answer(client, asked, status).bytes()).unwrap();
+        let found = both(STATUS_SRC_NAT | STATUS_DST_NAT);
+        assert_eq!(found.across(client), Ok(asked.mirrored()));
+        assert_eq!(found.across(asked), Ok(client.mirrored()));
+        assert_eq!(found.across(client.mirrored()), Err(Refusal::Translated), "another connection");
+        assert_eq!(both(STATUS_SEQ_ADJUST).across(client), Err(Refusal::ConntrackHelper));
+        let plain = Entry::of(answer(client, client.mirrored(), 0).bytes()).unwrap();
+        assert_eq!((plain.across(client), plain.across(client.mirrored())), (Ok(client), Ok(client.mirrored())));
     }
 
     #[test]

@@ -64,6 +64,12 @@ pub struct Tracked {
     liberal: bool,
 }
 
+impl Tracked {
+    fn of((zone, entry): (u16, Entry)) -> Tracked {
+        Tracked { zone, left_s: entry.left_s, liberal: entry.is_liberal() }
+    }
+}
+
 /// How a connection ended while it was away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
@@ -104,16 +110,32 @@ impl Conntrack {
     /// Why it has to stay: [`Refusal::Translated`], [`Refusal::ConntrackHelper`], or
     /// [`Refusal::Conntrack`] if there are entries but they cannot be queried.
     pub fn look(&mut self, tuple: Tuple) -> Result<Option<Tracked>, Refusal> {
+        let found = self.look_up(tuple)?;
+        match found.as_ref().and_then(|(_, entry)| entry.refusal(tuple)) {
+            Some(refusal) => Err(refusal),
+            None => Ok(found.map(Tracked::of)),
+        }
+    }
+
+    /// As [`look`](Conntrack::look), also for a connection whose addresses and ports are translated.
+    /// Returns its name on the other side of the translation, too.
+    ///
+    /// # Errors
+    /// [`Refusal::ConntrackHelper`] or [`Refusal::Conntrack`].
+    pub fn look_across(&mut self, tuple: Tuple) -> Result<(Option<Tracked>, Tuple), Refusal> {
+        let found = self.look_up(tuple)?;
+        let across = found.as_ref().map_or(Ok(tuple), |(_, entry)| entry.across(tuple))?;
+        Ok((found.map(Tracked::of), across))
+    }
+
+    /// The entry that has `tuple` as one of its directions, and its zone.
+    fn look_up(&mut self, tuple: Tuple) -> Result<Option<(u16, Entry)>, Refusal> {
         self.loaded = self.loaded || sysctl::is_loaded();
         if !self.loaded {
             return Ok(None);
         }
         match self.find(tuple) {
-            Ok(None) => Ok(None),
-            Ok(Some((zone, entry))) => match entry.refusal(tuple) {
-                Some(refusal) => Err(refusal),
-                None => Ok(Some(Tracked { zone, left_s: entry.left_s, liberal: entry.is_liberal() })),
-            },
+            Ok(found) => Ok(found),
             Err(_) if sysctl::entries() == Some(0) => Ok(None),
             Err(_) => Err(Refusal::Conntrack),
         }

@@ -25,7 +25,7 @@ use baton_wire::addr::{Addr, Tuple};
 use netlink::{Asker, Listener, Purpose};
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage as Message;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -79,6 +79,8 @@ pub struct Link {
     pub up: bool,
     /// It belongs to a bridge, bond or VRF.
     pub enslaved: bool,
+    /// It may lead to another network namespace of this machine: veth, bridge, macvlan, ipvlan, netkit.
+    pub leads_elsewhere: bool,
 }
 
 /// A change of something that is followed.
@@ -184,15 +186,21 @@ impl Hops {
         }
     }
 
+    /// Where this namespace forwards packets to an address. The refusals are those of [`Hops::way`].
+    ///
+    /// # Errors
+    /// Errors from the kernel.
+    pub fn way_to(&mut self, address: Addr) -> io::Result<Result<Way, Refusal>> {
+        let route = self.route(request_for(address))?;
+        Ok(route.map_or(Err(Refusal::NotSteerable), |route| way_of(&route, address)))
+    }
+
     /// Returns true if an address belongs to this namespace.
     ///
     /// # Errors
     /// Errors from the kernel.
     pub fn is_local(&mut self, address: Addr) -> io::Result<bool> {
-        let mut request = RouteMessage::default();
-        request.header.address_family = family(address);
-        request.header.destination_prefix_length = prefix(address);
-        request.attributes = vec![RouteAttribute::Destination(route_address(address))];
+        let request = request_for(address);
         match self.asker.ask(Message::GetRoute(request), Purpose::Ask) {
             Ok(Some(Message::NewRoute(route))) => Ok(route.header.kind == RouteType::Local),
             Ok(_) => Ok(false),
@@ -316,22 +324,29 @@ fn route_address(addr: Addr) -> RouteAddress {
     }
 }
 
+/// Asks for the route to an address, whatever else it may depend on.
+fn request_for(address: Addr) -> RouteMessage {
+    let mut request = RouteMessage::default();
+    request.header.address_family = family(address);
+    request.header.destination_prefix_length = prefix(address);
+    request.attributes = vec![RouteAttribute::Destination(route_address(address))];
+    request
+}
+
 fn route_request(query: &Query) -> RouteMessage {
     let Tuple { local, remote, local_port, remote_port } = query.tuple;
-    let mut request = RouteMessage::default();
-    request.header.address_family = family(remote);
-    request.header.destination_prefix_length = prefix(remote);
+    let mut request = request_for(remote);
     request.header.source_prefix_length = prefix(local);
     // Without the ECN bits, which no rule examines.
     request.header.tos = query.tos & !3;
-    request.attributes = vec![
-        RouteAttribute::Destination(route_address(remote)),
+    let more = [
         RouteAttribute::Source(route_address(local)),
         RouteAttribute::IpProto(libc::IPPROTO_TCP as u8),
         RouteAttribute::Sport(local_port),
         RouteAttribute::Dport(remote_port),
         RouteAttribute::Uid(query.uid),
     ];
+    request.attributes.extend(more);
     if query.mark != 0 {
         request.attributes.push(RouteAttribute::Mark(query.mark));
     }
@@ -411,15 +426,22 @@ fn tell_neighbour(found: &NeighbourMessage, mac: Option<Mac>, tell: &mut impl Fn
 }
 
 fn link_of(link: &LinkMessage) -> Link {
-    let (mut mac, mut mtu, mut enslaved) = ([0; 6], 0, false);
+    let (mut mac, mut mtu, mut enslaved, mut leads_elsewhere) = ([0; 6], 0, false, false);
     for attribute in &link.attributes {
         match attribute {
             LinkAttribute::Address(bytes) => mac = bytes.as_slice().try_into().unwrap_or_default(),
             LinkAttribute::Mtu(bytes) => mtu = *bytes,
             LinkAttribute::Controller(index) => enslaved = *index != 0,
+            LinkAttribute::LinkInfo(info) => leads_elsewhere = info.iter().any(is_of_namespaces),
             _ => {}
         }
     }
     let up = link.header.flags.contains(LinkFlags::Up | LinkFlags::LowerUp);
-    Link { index: link.header.index, mac, mtu, up, enslaved }
+    Link { index: link.header.index, mac, mtu, up, enslaved, leads_elsewhere }
+}
+
+/// True for the kinds of interfaces with which namespaces of one machine are joined.
+fn is_of_namespaces(info: &LinkInfo) -> bool {
+    use InfoKind::{Bridge, IpVlan, MacVlan, Netkit, Veth};
+    matches!(info, LinkInfo::Kind(Veth | Bridge | MacVlan | IpVlan | Netkit))
 }

@@ -40,6 +40,8 @@ pub(super) struct Connection {
     pub plan: Plan,
     /// The index of its engine slot.
     pub slot: usize,
+    /// Connections with the right names that are not its other end.
+    pub strangers: Vec<u64>,
     /// The facts with which the policy was asked; none after a broker's death.
     pub facts: Facts,
     /// Set if a rule `predict` is for it.
@@ -78,6 +80,7 @@ impl Connection {
             fd,
             plan,
             slot,
+            strangers: Vec::new(),
             facts: Facts::default(),
             predicted: None,
             state: State::Kernel(InKernel::default()),

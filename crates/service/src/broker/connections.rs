@@ -3,20 +3,24 @@
 use super::connection::Connection;
 use super::state::{Picked, State};
 use baton_journal::{Journal, Kind, Level};
+use baton_kernel::kernel_side::Plan;
 use baton_wire::addr::Tuple;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// All connections.
 pub(super) struct Connections {
     all: BTreeMap<u64, Connection>,
-    by_tuple: BTreeMap<Tuple, u64>,
+    /// By network namespace and name there.
+    by_tuple: BTreeMap<(u64, Tuple), u64>,
+    /// Those whose other ends may be on this machine, by all names that they have on their way.
+    by_name: BTreeSet<(Tuple, u64)>,
     journal: Journal,
 }
 
 impl Connections {
     /// No connections. `journal` is told of lost ones.
     pub fn new(journal: Journal) -> Connections {
-        Connections { all: BTreeMap::new(), by_tuple: BTreeMap::new(), journal }
+        Connections { all: BTreeMap::new(), by_tuple: BTreeMap::new(), by_name: BTreeSet::new(), journal }
     }
 
     /// A connection that may be gone: its number came from a program or an engine, or an earlier
@@ -59,21 +63,48 @@ impl Connections {
         data.map(|data| (connection, data))
     }
 
-    /// The number of the connection between these addresses and ports.
+    /// The number of the connection between these addresses and ports of the service's network namespace.
     pub fn id_of(&self, tuple: &Tuple) -> Option<u64> {
-        self.by_tuple.get(tuple).copied()
+        self.id_in(0, tuple)
+    }
+
+    /// The number of the connection between these addresses and ports of a network namespace.
+    pub fn id_in(&self, net: u64, tuple: &Tuple) -> Option<u64> {
+        self.by_tuple.get(&(net, *tuple)).copied()
+    }
+
+    /// The connections whose other end may be one with this plan.
+    pub fn facing(&self, plan: &Plan) -> BTreeSet<u64> {
+        let named = |name: Tuple| self.by_name.range((name, 0)..=(name, u64::MAX)).map(|(_, id)| *id);
+        plan.names().into_iter().flat_map(|name| named(name.mirrored())).collect()
     }
 
     pub fn insert(&mut self, connection: Connection) {
-        self.by_tuple.insert(connection.tuple(), connection.id);
+        self.by_tuple.insert((connection.plan.net(), connection.tuple()), connection.id);
+        self.by_name.extend(names(&connection));
         self.all.insert(connection.id, connection);
+    }
+
+    /// Replaces a connection's plan by another for the same socket.
+    pub fn replan(&mut self, id: u64, plan: Plan) {
+        let Connections { all, by_name, .. } = self;
+        let Some(connection) = all.get_mut(&id) else { return };
+        for name in names(connection) {
+            by_name.remove(&name);
+        }
+        connection.plan = plan;
+        by_name.extend(names(connection));
     }
 
     /// Removes a connection in the middle of a step.
     pub fn remove(&mut self, id: u64) -> Option<Connection> {
         let removed = self.all.remove(&id);
         if let Some(connection) = self.tell_if_missing(id, removed.as_ref()) {
-            self.by_tuple.remove(&connection.tuple());
+            let name = (connection.plan.net(), connection.tuple());
+            self.by_tuple.remove(&name);
+        }
+        for name in removed.iter().flat_map(names) {
+            self.by_name.remove(&name);
         }
         removed
     }
@@ -102,6 +133,13 @@ impl Connections {
         }
         found
     }
+}
+
+/// All names of a connection whose other end may be on this machine.
+fn names(connection: &Connection) -> impl Iterator<Item = (Tuple, u64)> + use<> {
+    let id = connection.id;
+    let between = connection.plan.between.map(|_| connection.plan.names());
+    between.into_iter().flatten().map(move |name| (name, id))
 }
 
 fn tell_fault(journal: &Journal, id: u64, what: &str) {

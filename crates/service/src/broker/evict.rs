@@ -51,10 +51,10 @@ impl Broker {
         self.evict_within(id, goal, why, drain);
     }
 
-    /// A connection in the engine would be refused now.
-    pub(super) fn on_refused(&mut self, tuple: Tuple, refusal: Refusal) {
+    /// A connection that is away would be refused now. `net` is its network namespace, 0 the service's own.
+    pub(super) fn on_refused(&mut self, net: u64, tuple: Tuple, refusal: Refusal) {
         // The kernel may have noticed it before it was told that the connection is gone.
-        let Some(id) = self.connections.id_of(&tuple) else { return };
+        let Some(id) = self.connections.id_in(net, &tuple) else { return };
         let why = if refusal == Refusal::NotSteerable { Reason::Homeless } else { refusal.into() };
         // Nothing is acknowledged to a peer whose frames are dropped, so waiting would not help.
         let drain = if refusal.forbids_frames() { Duration::ZERO } else { self.config.drain };

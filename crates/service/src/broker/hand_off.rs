@@ -52,11 +52,13 @@ impl Broker {
     pub(super) fn adopt(&mut self, client: u32, seq: u64, fd: OwnedFd, (told, held): (Told, Option<Held>)) {
         let planned = self.admit(client, &fd).and_then(|()| self.plan(client, &fd, None));
         let chosen = planned.and_then(|(plan, slot)| Ok((plan, slot, self.choose(client, &fd, &plan, (slot, told))?)));
+        match self.rather_between(client, &fd, told, &chosen) {
+            Some(Ok(planned)) => return self.adopt_between(client, seq, fd, planned),
+            Some(Err(why)) => return self.refuse_adoption(client, seq, fd, why),
+            None => {}
+        }
         let (plan, slot, facts) = match chosen {
             Ok(planned) => planned,
-            Err(why) if why.code == Refusal::NotSteerable.into() && self.may_pair(client) => {
-                return self.adopt_between(client, seq, fd, told);
-            }
             Err(why) => return self.refuse_adoption(client, seq, fd, why),
         };
         let id = self.take_up_adoption(client, seq, fd, (plan, slot, facts));
@@ -173,7 +175,7 @@ impl Broker {
 
     /// The program has stopped using the descriptor, or (`free` is false) cannot.
     pub(super) fn on_ready(&mut self, id: u64, free: bool) {
-        if self.connections.get(id).is_some_and(|connection| connection.plan.between) {
+        if self.connections.get(id).is_some_and(|connection| connection.plan.between.is_some()) {
             return self.on_ready_between(id, free);
         }
         let Some((connection, kernel)) = self.connections.take(id, State::preparing) else { return };

@@ -12,6 +12,16 @@ impl Broker {
     pub(super) fn follow_changes(&mut self) -> Result<(), BrokerError> {
         let mut changes = Vec::new();
         self.kernel.poll(|change| changes.push(change))?;
+        let mut elsewhere = Vec::new();
+        self.kernel.poll_elsewhere(|net, change| elsewhere.push((net, change)))?;
+        for (net, change) in elsewhere {
+            match change {
+                Change::Rules => self.on_rules_changed(Some(net)),
+                Change::Refused { tuple, why } => self.on_refused(net, tuple, why),
+                // A pair needs no way before it comes home.
+                _ => {}
+            }
+        }
         for change in changes {
             match change {
                 Change::Neighbour { interface, neighbour, mac: Some(mac) } => {
@@ -22,7 +32,8 @@ impl Broker {
                     self.on_mtu(link.index, link.mtu);
                 }
                 Change::LinkGone(index) => {
-                    let homeless = self.connections.ids(|connection| connection.plan.way.interface == index);
+                    let homeless =
+                        self.connections.ids(|it| it.plan.way.interface == index && it.plan.between.is_none());
                     self.log(Level::Warn, Kind::HOST, |event| {
                         let text = format!("interface {index} has gone; {} connections come home", homeless.len());
                         event.reason(Reason::Homeless).text(text)
@@ -30,8 +41,8 @@ impl Broker {
                     homeless.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Homeless));
                 }
                 Change::Way { tuple, way } => self.change_way(tuple, way),
-                Change::Rules => self.on_rules_changed(),
-                Change::Refused { tuple, why } => self.on_refused(tuple, why),
+                Change::Rules => self.on_rules_changed(None),
+                Change::Refused { tuple, why } => self.on_refused(0, tuple, why),
                 // The engine asks again for a lost neighbour. The kernel could do no better.
                 Change::Neighbour { mac: None, .. } => {}
             }

@@ -37,6 +37,7 @@ mod direct;
 mod discard;
 mod engine_slot;
 mod evict;
+mod facing;
 mod from_ledger;
 mod hand_off;
 mod host;
@@ -424,10 +425,13 @@ impl Broker {
         }
         settled.into_iter().for_each(|id| self.note(id));
         bypassed.into_iter().for_each(|id| self.evict(id, Goal::Home, Reason::Bypassed));
-        for tuple in self.kernel.keep_tracked(now) {
-            if let Some(id) = self.connections.id_of(&tuple) {
+        for (net, tuple) in self.kernel.keep_tracked(now) {
+            if let Some(id) = self.connections.id_in(net, &tuple) {
                 self.evict(id, Goal::Home, Reason::Untracked);
             }
+        }
+        if self.kernel.has_others() {
+            self.kernel.leave_unused(&self.connections.all().map(|connection| connection.plan.net()).collect());
         }
         self.return_by_new_rules();
         (0..self.slots.len()).for_each(|slot| self.return_by_load(slot));

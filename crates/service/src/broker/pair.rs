@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The numbers prove that two sockets are the ends of one connection: each one's SND.NXT is the other's
-//! RCV.NXT ([`capture_both`]). Until both are husks, every step leaves them as they were.
+//! RCV.NXT (`capture_both`). Until both are husks, every step leaves them as they were.
 
 use super::Broker;
 use super::clients::Client;
@@ -22,13 +22,12 @@ use super::stay_reason::StayReason;
 use baton_ipc::message::{Incoming, Reply, Told};
 use baton_ipc::queues::write_queues;
 use baton_ipc::record::{self, PairPlace, Phase, Record};
-use baton_kernel::both_ends::{capture_both, is_acknowledged, release_both, take_unsent};
+use baton_kernel::both_ends::{Apart, is_acknowledged, release_both, take_unsent};
 use baton_kernel::kernel_side::{KernelError, Plan};
 use baton_kernel::{CaptureError, Captured, Failed};
 use baton_policy::conditions::Facts;
 use baton_policy::rules::{Rule, Ruling};
 use baton_policy::{Reason, Refusal};
-use baton_wire::addr::Tuple;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -59,39 +58,27 @@ impl Broker {
         self.config.pair != PairUsers::Never && self.clients.get(&client).is_some_and(Client::joins_pairs)
     }
 
-    /// A program hands over a connection that cannot be steered: both its ends may be on this machine.
-    pub(super) fn adopt_between(&mut self, client: u32, seq: u64, fd: OwnedFd, told: Told) {
-        let slot = self.slots.iter().position(super::EngineSlot::is_between).unwrap_or(0);
-        let planned = self.plan_between(client, &fd, (slot, told));
-        let (plan, facts) = match planned {
-            Ok(planned) => planned,
-            Err(why) => return self.refuse_adoption(client, seq, fd, why),
-        };
-        let id = self.take_up_adoption(client, seq, fd, (plan, slot, facts));
-        match self.other_end(&plan.tuple()) {
+    /// A program hands over a connection whose both ends may be on this machine.
+    pub(super) fn adopt_between(&mut self, client: u32, seq: u64, fd: OwnedFd, (plan, facts): (Plan, Facts)) {
+        let id = self.take_up_adoption(client, seq, fd, (plan, self.slot_between(), facts));
+        match self.other_end(id) {
             Some(peer) => self.meet(id, peer),
-            None => {
-                let Some(connection) = self.connections.known_mut(id) else { return };
-                connection.adoption = None;
-                connection.why = Reason::PeerNotServed;
-                self.note(id);
-                self.tell_client(client, &Reply::Waits { seq, id }, Vec::new());
-            }
+            None => self.wait_alone(id),
         }
     }
 
-    fn plan_between(
-        &mut self,
-        client: u32,
-        fd: &OwnedFd,
-        (slot, told): (usize, Told),
-    ) -> Result<(Plan, Facts), StayReason> {
-        let plan = self.kernel.plan_between(fd).map_err(|error| StayReason::from(&error))?;
-        if self.connections.id_of(&plan.tuple()).is_some() {
+    fn slot_between(&self) -> usize {
+        self.slots.iter().position(super::EngineSlot::is_between).unwrap_or(0)
+    }
+
+    pub(super) fn plan_between(&mut self, client: u32, fd: &OwnedFd, told: Told) -> Result<(Plan, Facts), StayReason> {
+        let (plan, slot) = (self.kernel.plan_between(fd), self.slot_between());
+        let plan = plan.map_err(|error| StayReason::from(&error))?;
+        if self.connections.id_in(plan.net(), &plan.tuple()).is_some() {
             return Err(Refusal::AlreadyAway.into());
         }
         // A socket that is connected to itself has one end.
-        if mirrored(&plan.tuple()) == plan.tuple() {
+        if plan.tuple().mirrored() == plan.tuple() {
             return Err(Refusal::NotSteerable.into());
         }
         let facts = baton_kernel::known(fd).map_err(|e| StayReason::new(Reason::Failed, e.to_string()))?;
@@ -103,21 +90,14 @@ impl Broker {
         Ok((plan, facts))
     }
 
-    /// The connection that is the other end of this tuple's.
-    fn other_end(&self, tuple: &Tuple) -> Option<u64> {
-        self.connections.id_of(&mirrored(tuple)).filter(|id| {
-            self.connections.get(*id).is_some_and(|connection| connection.plan.between && !connection.state.is_away())
-        })
-    }
-
     /// No program uses a connection any more, and its other end is known.
-    fn meet(&mut self, id: u64, peer: u64) {
+    pub(super) fn meet(&mut self, id: u64, peer: u64) {
         let user = |id: u64| self.connections.get(id).map(|connection| connection.program.1);
         if self.config.pair == PairUsers::Same && user(id) != user(peer) {
             return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
         }
         let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
-        connection.enter(State::Meeting(Meeting { kernel, since: None }));
+        connection.enter(State::Meeting(Meeting { kernel, peer, since: None }));
         let Some(other) = self.connections.known_mut(peer) else { return };
         match other.state {
             State::Meeting(_) => self.join([id, peer]),
@@ -134,8 +114,7 @@ impl Broker {
 
     /// The program has stopped using one end, or (`free` is false) cannot.
     pub(super) fn on_ready_between(&mut self, id: u64, free: bool) {
-        let Some(connection) = self.connections.known(id) else { return };
-        let peer = self.other_end(&connection.tuple());
+        let peer = self.other_end(id);
         let why = match peer {
             _ if !free => StayReason::new(Reason::InUse, Reason::InUse.text()),
             _ if self.stopping => StayReason::new(Reason::Stopping, Reason::Stopping.text()),
@@ -145,38 +124,29 @@ impl Broker {
             },
             None => StayReason::new(Reason::PeerNotServed, Reason::PeerNotServed.text()),
         };
-        self.does_not_meet(id, why.clone());
-        let waits = |peer: &u64| self.connections.get(*peer).is_some_and(|it| matches!(it.state, State::Meeting(_)));
-        if let Some(peer) = peer.filter(waits) {
-            self.does_not_meet(peer, why);
-        }
+        self.does_not_meet(id, why);
     }
 
     /// Plans a known end anew: the firewall's rules may have changed since.
     fn plan_again(&mut self, id: u64) -> Result<(), StayReason> {
         let Broker { connections, kernel, .. } = self;
-        let connection = connections.get_mut(id).ok_or(Refusal::NotConnected)?;
+        let connection = connections.get(id).ok_or(Refusal::NotConnected)?;
         let plan = kernel.plan_between(&connection.fd).map_err(|error| StayReason::from(&error))?;
         if plan.tuple() != connection.tuple() {
             return Err(other_connection());
         }
-        connection.plan = plan;
+        connections.replan(id, plan);
         Ok(())
-    }
-
-    /// An end stays in the kernel, as a socket if its program waits for the adoption, else as a stream.
-    pub(super) fn does_not_meet(&mut self, id: u64, why: StayReason) {
-        self.links.meetings.retain(|ends| !ends.contains(&id));
-        self.stays_in_kernel(id, why);
     }
 
     /// Tries again to join ends of which something was in flight.
     pub(super) fn try_meetings(&mut self) {
         for ends in std::mem::take(&mut self.links.meetings) {
-            let is_meeting =
-                |id: &u64| self.connections.get(*id).is_some_and(|it| matches!(it.state, State::Meeting(_)));
-            if ends.iter().all(is_meeting) {
+            if ends.iter().all(|id| self.is_meeting(*id)) {
                 self.join(ends);
+            } else {
+                // One of them has been joined with another.
+                ends.into_iter().for_each(|id| self.look_for_another(id));
             }
         }
     }
@@ -185,18 +155,16 @@ impl Broker {
     fn join(&mut self, ends: [u64; 2]) {
         let begun = Instant::now();
         let clients = ends.map(|id| self.connections.get(id).map_or(0, |connection| connection.client));
-        let stay = |broker: &mut Broker, why: StayReason| {
-            ends.into_iter().for_each(|id| broker.does_not_meet(id, why.clone()));
-        };
         if self.is_in_flight(ends) && self.may_wait(ends) {
             return self.links.meetings.push(ends);
         }
         let captured = match self.take_out_both(ends) {
             Ok(captured) => captured,
-            Err(CaptureError::Refused(Refusal::Unsettled)) if self.may_wait(ends) => {
+            Err(Apart::Stays(CaptureError::Refused(Refusal::Unsettled))) if self.may_wait(ends) => {
                 return self.links.meetings.push(ends);
             }
-            Err(error) => return stay(self, why_not(&error)),
+            Err(Apart::Stays(error)) => return self.do_not_meet(ends, why_not(&error)),
+            Err(_) => return self.part(ends),
         };
         let places = match self.place_for(clients) {
             Ok(places) => places,
@@ -226,6 +194,7 @@ impl Broker {
             self.note(ends[at]);
         }
         ends.into_iter().for_each(|id| self.bring_to_pair(id));
+        self.are_joined(ends);
     }
 
     /// True if something of both ends was in flight before, and is now: another capture would drop it.
@@ -249,12 +218,12 @@ impl Broker {
     }
 
     /// Captures both ends and makes husks of both. If that fails, both are as before, or lost.
-    fn take_out_both(&mut self, ends: [u64; 2]) -> Result<[Box<Captured>; 2], CaptureError> {
+    fn take_out_both(&mut self, ends: [u64; 2]) -> Result<[Box<Captured>; 2], Apart> {
         let find = |id: u64| self.connections.get(id).map(|it| (it.fd.clone(), it.plan, it.client));
         let (Some(one), Some(other)) = (find(ends[0]), find(ends[1])) else {
             return Err(Refusal::NotConnected.into());
         };
-        let captured = capture_both(&one.0, &other.0)?.map(Box::new);
+        let captured = self.kernel.capture_both(&one.0, &other.0)?.map(Box::new);
         let release = |captured: &[Box<Captured>; 2]| release_both((&one.0, &captured[0]), (&other.0, &captured[1]));
         let largest =
             [one.2, other.2].map(|client| self.clients.get(&client).map_or(0, |it| it.limits(&self.config).1));
@@ -315,7 +284,7 @@ impl Broker {
         for id in ends {
             match (&lost, &why) {
                 (Some(text), _) => self.lost(id, &text.clone()),
-                (None, Some(why)) => self.does_not_meet(id, why.clone()),
+                (None, Some(why)) => self.do_not_meet([id], why.clone()),
                 (None, None) => {}
             }
         }
@@ -374,7 +343,7 @@ impl Broker {
     /// Gives back the connections whose other ends nobody hands over.
     pub(super) fn end_waits(&mut self) {
         let waits = self.connections.ids(|connection| {
-            connection.plan.between
+            connection.plan.between.is_some()
                 && connection.why == Reason::PeerNotServed
                 && connection.since.elapsed() > WAIT
                 && matches!(connection.state, State::Kernel(_))
@@ -389,26 +358,6 @@ impl Broker {
             self.tell_client(client, &Reply::Home { id, rcv_pos: 0, tail_pos: 0, whole: true }, Vec::new());
         }
     }
-
-    /// A program has gone: what its connections were about to be joined with stays in the kernel.
-    pub(super) fn meetings_without(&mut self, client: u32) {
-        let ends = self
-            .connections
-            .ids(|it| it.client == client && matches!(it.state, State::Meeting(_) | State::Preparing(_)));
-        for id in ends {
-            let peer = self.connections.get(id).and_then(|it| self.connections.id_of(&mirrored(&it.tuple())));
-            self.links.meetings.retain(|ends| !ends.contains(&id));
-            if let Some(peer) =
-                peer.filter(|peer| self.connections.get(*peer).is_some_and(|it| matches!(it.state, State::Meeting(_))))
-            {
-                self.does_not_meet(peer, StayReason::new(Reason::ProgramGone, "the other end's program has gone"));
-            }
-        }
-    }
-}
-
-fn mirrored(tuple: &Tuple) -> Tuple {
-    Tuple { local: tuple.remote, local_port: tuple.remote_port, remote: tuple.local, remote_port: tuple.local_port }
 }
 
 fn seeded(mut captured: Box<Captured>, kernel: &InKernel) -> Box<Captured> {

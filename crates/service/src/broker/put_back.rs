@@ -60,15 +60,15 @@ impl Broker {
     /// Takes a connection out of the kernel.
     fn take_out(&mut self, id: u64) -> Result<Captured, NotOut> {
         let Broker { connections, kernel, .. } = self;
-        let connection = connections.get_mut(id).expect("the caller has the connection");
+        let connection = connections.get(id).expect("the caller has the connection");
         // No engine gets the connection, so its frames are dropped meanwhile.
-        let between = connection.plan.between;
+        let between = connection.plan.between.is_some();
         let planned = if between { kernel.plan_between(&connection.fd) } else { kernel.plan(&connection.fd) };
         let plan = planned.map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
         if plan.tuple() != connection.tuple() {
             return Err(NotOut::Stays(other_connection()));
         }
-        connection.plan = plan;
+        connections.replan(id, plan);
         match self.hand_off(id, Terms::NONE) {
             Ok(HandedOff { captured, .. }) => Ok(captured),
             Err(aborted) if matches!(aborted.outcome, Outcome::InKernel) => {

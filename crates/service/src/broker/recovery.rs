@@ -247,6 +247,7 @@ impl Broker {
         };
         let slot = self.slots.iter().position(|slot| slot.name == *interface)?;
         // The route is not followed any more, because every connection comes home.
+        let between = *interface == BOTH_ENDS;
         let plan = Plan {
             query: Query { tuple: *tuple, mark: query.0, device: query.1, uid: 0, tos: 0 },
             way: Way { interface: way.0, via: way.1 },
@@ -254,8 +255,9 @@ impl Broker {
             engine: self.slots[slot].number(),
             tracked: None,
             cgroup: 0,
-            between: *interface == BOTH_ENDS,
+            between: None,
         };
+        let plan = if between { self.kernel.inherit_between(socket, plan) } else { plan };
         let mut connection = Connection::new(*id, *client, *program, socket.clone(), plan, slot);
         connection.adoption = Some(*seq).filter(|seq| *seq != 0);
         (connection.closed, connection.moves, connection.confirmed) = (*closed, *moves, false);
@@ -314,11 +316,9 @@ impl Broker {
         let _ = kernel.unsteer(&connection.plan);
         let fd = connection.fd.as_fd();
         let _ = match connection.state.captured().filter(|_| rebuilt) {
-            Some(head) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => {
-                baton_kernel::resume(fd, head)
-            }
+            Some(head) if baton_kernel::is_captured(fd).is_ok_and(|captured| captured) => kernel.resume(fd, head),
             Some(_) => Ok(()),
-            None => baton_kernel::abandon(fd),
+            None => baton_kernel::abandon(fd).map_err(Into::into),
         };
     }
 

@@ -85,10 +85,12 @@ impl Connection {
 pub(super) const RULES_CHANGED: Reason = Reason::RulesChanged;
 
 impl Broker {
-    /// Brings every connection home.
-    pub(super) fn on_rules_changed(&mut self) {
+    /// Brings every connection home, or all of a network namespace other than the service's, where the rules have
+    /// changed.
+    pub(super) fn on_rules_changed(&mut self, net: Option<u64>) {
         let mut away = Vec::new();
-        for connection in self.connections.all_mut() {
+        let concerned = |connection: &&mut Connection| net.is_none_or(|net| connection.plan.net() == net);
+        for connection in self.connections.all_mut().filter(concerned) {
             match connection.state {
                 State::Engine(_) | State::Starting(_) | State::Bringing(_) | State::Holding(_) | State::Paired(_) => {
                     away.push(connection.id);

@@ -52,6 +52,8 @@ pub(super) struct InKernel {
 pub(super) struct Meeting {
     /// Its state as one in the kernel.
     pub kernel: InKernel,
+    /// The number of the connection that may be its other end.
+    pub peer: u64,
     /// Since when both ends have waited for nothing to be in flight.
     pub since: Option<Instant>,
 }

@@ -82,47 +82,51 @@ fn both_ends_are_joined_and_come_home_and_lose_nothing() {
     });
 }
 
+/// Writes so many bytes at one end and reads them at the other, while the service moves both ends home and to each
+/// other again and again.
+pub fn cross(service: &Service, [mut writer, mut reader]: [Stream; 2], bytes: usize) {
+    let piece: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut left = bytes;
+            while left > 0 {
+                let from = (bytes - left) % piece.len();
+                let count = (piece.len() - from).min(left);
+                left -= writer.write(&piece[from..from + count]).unwrap();
+            }
+            writer.shutdown().unwrap();
+        });
+        let read = scope.spawn(|| {
+            let (mut at, mut buf) = (0, vec![0; 70_001]);
+            loop {
+                let count = reader.read(&mut buf).unwrap();
+                if count == 0 {
+                    break at;
+                }
+                for byte in &buf[..count] {
+                    assert_eq!(*byte, piece[at % piece.len()], "at {at}");
+                    at += 1;
+                }
+            }
+        });
+        let mut moves = 0;
+        while !read.is_finished() {
+            service.bring_home(Selector::All).unwrap();
+            service.handoff(Selector::All).unwrap();
+            moves += 1;
+        }
+        assert_eq!(read.join().unwrap(), bytes);
+        assert!(moves > 3, "{moves} moves");
+    });
+}
+
 #[test]
 fn a_stream_crosses_many_moves_whole() {
     need_root!();
     need_program!("clang");
-    const BYTES: usize = 64 << 20;
     enter(|world| {
         let (one, other) = (world.service(), world.service());
-        let [mut writer, mut reader] = join([&one, &other], ends(world, "127.0.0.1:0"));
-        let piece: Vec<u8> = (0..1_000_003u32).map(|at| (at % 251) as u8).collect();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let mut left = BYTES;
-                while left > 0 {
-                    let from = (BYTES - left) % piece.len();
-                    let count = (piece.len() - from).min(left);
-                    left -= writer.write(&piece[from..from + count]).unwrap();
-                }
-                writer.shutdown().unwrap();
-            });
-            let read = scope.spawn(|| {
-                let (mut at, mut buf) = (0, vec![0; 70_001]);
-                loop {
-                    let count = reader.read(&mut buf).unwrap();
-                    if count == 0 {
-                        break at;
-                    }
-                    for byte in &buf[..count] {
-                        assert_eq!(*byte, piece[at % piece.len()], "at {at}");
-                        at += 1;
-                    }
-                }
-            });
-            let mut moves = 0;
-            while !read.is_finished() {
-                one.bring_home(Selector::All).unwrap();
-                one.handoff(Selector::All).unwrap();
-                moves += 1;
-            }
-            assert_eq!(read.join().unwrap(), BYTES);
-            assert!(moves > 3, "{moves} moves");
-        });
+        cross(&one, join([&one, &other], ends(world, "127.0.0.1:0")), 64 << 20);
     });
 }
 
