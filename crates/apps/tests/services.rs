@@ -306,6 +306,31 @@ fn fetch_tells_why_it_has_no_file() {
 }
 
 #[test]
+fn a_kernel_net_runs_over_a_unix_domain_socket() {
+    let dir = tempfile::tempdir().unwrap();
+    let net = || KernelNet::over_unix(10, dir.path().join("socket")).unwrap();
+    let target = "0.0.0.0:7".parse().unwrap();
+    let mut server = net();
+    server.listen(target, Kind::Echo.accept(Message::default()).unwrap()).unwrap();
+    let load = Load {
+        kind: LoadKind::Echo,
+        target,
+        connections: 3,
+        size: 100_000,
+        warmup: Duration::ZERO,
+        length: Duration::from_millis(20),
+        check: Check::All,
+        peer_pids: Vec::new(),
+        peer_cpu: None,
+    };
+    let outcome = load::run(&mut net(), &load, Some(&mut server)).unwrap();
+    assert_eq!((outcome.connections, server.stats().accepted), (3, 3));
+    // Nobody listens there, so the load has an error to tell.
+    std::fs::remove_file(dir.path().join("socket")).unwrap();
+    assert!(load::run(&mut net(), &load, None).is_err());
+}
+
+#[test]
 fn a_kernel_net_refuses_what_is_beyond_its_limit() {
     let mut net = KernelNet::new(0).unwrap();
     let addr = net.listen("127.0.0.1:0".parse().unwrap(), Kind::Echo.accept(Message::default()).unwrap()).unwrap();

@@ -38,7 +38,7 @@ fn at_work(report: &std::path::Path) -> Child {
 #[test]
 fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
     need_root!();
-    for program in ["ip", "curl", "ethtool", "nginx", "wrk", "clang"] {
+    for program in ["ip", "curl", "ethtool", "nginx", "wrk", "clang", "redis-server", "redis-benchmark", "iperf3"] {
         need_program!(program);
     }
     build_beside(env!("CARGO_BIN_EXE_baton").as_ref(), "baton-shim", env!("CARGO_MANIFEST_DIR"));
@@ -63,8 +63,10 @@ fn the_demo_measures_every_load_on_every_wire_and_leaves_nothing() {
         assert_eq!((run.requests > 0, run.latency_ns.is_some()), (requests, requests), "{cell:?}");
     }
     moved(&report);
+    joined(&report);
     let page = std::fs::read_to_string(&page).unwrap();
     assert!(page.contains("data-plot=\"throughput\"") && page.contains("data-plot=\"moves-service-xdp\""));
+    assert!(page.contains("data-plot=\"here-requests\""));
     assert_eq!(namespaces_of(pid), [""; 0]);
 }
 
@@ -94,6 +96,25 @@ fn moved(report: &Report) {
         assert!(live.moves >= 2 && live.killed.home_us > 0 && live.killed.again_us > live.killed.home_us, "{live:?}");
         assert_eq!(live.slices.iter().map(|slice| slice.bytes).sum::<u64>(), live.bytes);
     }
+}
+
+/// Checks that the connections of programs of one machine were pairs, and that each load ran on every way that
+/// it knows.
+#[track_caller]
+fn joined(report: &Report) {
+    let here = report.both_ends.as_ref().unwrap();
+    let seen: Vec<[&str; 2]> = here.cells.iter().map(|cell| [cell.load.as_str(), &cell.wire]).collect();
+    let (every, over_lo) = (["kernel", "pair", "unix"].as_slice(), ["kernel", "pair"].as_slice());
+    let loads = [("ping-pong", every), ("redis-get", every), ("nginx-1k", over_lo), ("iperf3-1", over_lo)];
+    let expected: Vec<[&str; 2]> = loads.iter().flat_map(|(load, ways)| ways.iter().map(|way| [*load, *way])).collect();
+    assert_eq!(seen, expected);
+    for cell in &here.cells {
+        let [run] = cell.runs.as_slice() else { panic!("{cell:?}") };
+        assert_eq!((run.requests > 0, run.bytes > 0), (cell.load != "iperf3-1", cell.load == "iperf3-1"), "{cell:?}");
+        assert_eq!(run.latency_ns.is_some(), run.requests > 0, "{cell:?}");
+    }
+    let of_pairs = report.checks.iter().filter(|check| check.what.ends_with("are pairs")).count();
+    assert_eq!(of_pairs, loads.len(), "{:?}", report.checks);
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub settings_pending: bool,
     /// Wakers that are called at every change.
     pub watchers: Watchers,
+    /// It is, or was, in a pair.
+    pub paired: bool,
     /// Bytes written and bytes read while the connection was in the kernel.
     pub at_home: (u64, u64),
     /// Written bytes that are held back for more.
@@ -89,6 +91,7 @@ impl Connection {
             before,
             settings_pending: false,
             watchers: Watchers::default(),
+            paired: false,
             at_home: (0, 0),
             cork: Cork::default(),
             armed: EventFlags::empty(),
@@ -185,6 +188,7 @@ impl Connection {
     /// Its bytes go through a link.
     pub fn enter_pair(&mut self, pair: InPair) {
         self.at = Location::Pair(Box::new(pair));
+        self.paired = true;
     }
 
     /// Its end of a pair, while its bytes go through a link.

@@ -97,6 +97,12 @@ impl Stream {
         place.unwrap_or(Place::Ended)
     }
 
+    /// True if the connection is in a pair, or was in one before: its bytes go, or went, through memory that it
+    /// shares with its other end.
+    pub fn has_been_paired(&self) -> bool {
+        self.shared.with(|inner| inner.connection(self.id).is_some_and(|connection| connection.paired)).unwrap_or(false)
+    }
+
     /// True if the service has restored the whole connection to the kernel and does without it: it received
     /// something that only the kernel can deliver, urgent data, or the engine has too much to do.
     /// [`Stream::take_back`] returns the socket. Until then reads and writes continue as on any connection

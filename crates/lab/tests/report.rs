@@ -7,6 +7,7 @@
 
 use baton_apps::measure::Cpu;
 use baton_lab::papers::lc2006::{Direction, Outcome, Point, Way as TceWay};
+use baton_lab::report::both_ends::BothEnds;
 use baton_lab::report::moves::{Killed, Live, Moves, Slice, Way};
 use baton_lab::report::{Cell, Check, LoadInfo, Machine, Report, Run, Side, Wire, html, table};
 use serde::Deserialize;
@@ -66,6 +67,40 @@ fn moves() -> Moves {
     }
 }
 
+/// A chapter about programs of one machine, with a way that one load does not have.
+fn both_ends() -> BothEnds {
+    let wire = |id: &str, side, baseline: Option<&str>| Wire {
+        id: id.to_owned(),
+        side,
+        name: format!("{id} & memory"),
+        about: "No <wire>.".to_owned(),
+        baseline: baseline.map(str::to_owned),
+        command: "baton run --pair same-user -- SERVER; baton run --pair same-user -- CLIENT".to_owned(),
+    };
+    let load = |id: &str| LoadInfo {
+        id: id.to_owned(),
+        name: format!("{id}, made up"),
+        about: "A load.".to_owned(),
+        requests: true,
+        command: "redis-benchmark".to_owned(),
+    };
+    let cell = |wire: &str, load: &str, busy: f64| {
+        let run = Run {
+            seconds: 1.0,
+            requests: 50_000,
+            latency_ns: Some([(busy * 1e5) as u64, 300_000, 900_000]),
+            cpu: Cpu { busy, ..Cpu::default() },
+            ..Run::default()
+        };
+        Cell { wire: wire.to_owned(), load: load.to_owned(), runs: vec![run; 2] }
+    };
+    BothEnds {
+        wires: vec![wire("lo", Side::Kernel, None), wire("pair", Side::Baton, Some("lo"))],
+        loads: vec![load("get"), load("fetch")],
+        cells: vec![cell("lo", "get", 1.0), cell("pair", "get", 0.37), cell("lo", "fetch", 1.0)],
+    }
+}
+
 /// A report with every kind of part in it. The numbers are made up.
 fn example() -> Report {
     let wire = |id: &str, side, baseline: Option<&str>| Wire {
@@ -120,6 +155,7 @@ fn example() -> Report {
         loads,
         cells,
         moves: Some(moves()),
+        both_ends: Some(both_ends()),
         checks: vec![check(true), check(false)],
         not_shown: vec!["something, for a reason".into()],
     }
@@ -178,6 +214,26 @@ fn the_chapter_about_moves_has_a_row_for_each_way() {
     assert!(page.contains("99 moves while") && page.contains("not here: no &lt;driver&gt;"));
     // Each slice with received bytes is a bar.
     assert!(page.contains("data-plot=\"moves-tc\" data-marks=\"171\""));
+}
+
+#[test]
+fn the_chapter_about_one_machine_has_a_row_for_each_way_of_a_load() {
+    let plain = table::render(&example(), false);
+    let from = plain.find("both ends here: get, made up").unwrap();
+    let lines: Vec<&str> = plain[from..].lines().take(5).collect();
+    assert!(lines[1].trim_start().starts_with("lo & memory") && !lines[1].contains('×'), "{plain}");
+    assert!(lines[2].contains("0.37×") && lines[2].contains("37.0 µs"), "{plain}");
+    assert_eq!(lines[3], "both ends here: fetch, made up", "{plain}");
+    assert!(lines[4].trim_start().starts_with("lo & memory"), "{plain}");
+    let page = html::render(&example());
+    for part in [
+        "data-plot=\"here-requests\" data-marks=\"3\"",
+        "data-plot=\"here-latency\"",
+        "pair &amp; memory",
+        "No &lt;wire&gt;.",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 /// Runs inside the page.
@@ -304,7 +360,7 @@ fn the_page_is_whole_on_phone_and_desk_in_light_and_dark() {
             let seen = look(&page, width, dark);
             assert_eq!((seen.width, seen.dark), (width, dark));
             assert_eq!(seen.faults(), [""; 0]);
-            assert_eq!(seen.plots.len(), 9, "{seen:?}");
+            assert_eq!(seen.plots.len(), 12, "{seen:?}");
             assert!(seen.plots.iter().any(|plot| plot.name == "latency" && plot.promised == 9), "{seen:?}");
         }
     }

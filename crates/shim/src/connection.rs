@@ -317,7 +317,7 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
         State::Free | State::Ended(_) => {}
         State::Kernel(_) => stay(slot_ref, &mut body, why),
         State::Moved(moved) => {
-            count_bytes_at_home(moved);
+            count_moved(moved);
             let Ok(lent) = moved.stream.take_back() else {
                 let ended = Ended::of(&moved.stream);
                 body.state = State::Ended(ended);
@@ -344,7 +344,7 @@ pub fn close(fd: RawFd) {
 /// Called when a connection or the program ends: counts what became of the connection.
 pub fn count_outcome(state: &State) {
     match state {
-        State::Moved(moved) => count_bytes_at_home(moved),
+        State::Moved(moved) => count_moved(moved),
         // If processes share it, only the last one reports.
         State::Kernel(candidate) => {
             if let Some(why) = candidate.why_it_stayed() {
@@ -352,6 +352,14 @@ pub fn count_outcome(state: &State) {
             }
         }
         _ => {}
+    }
+}
+
+/// Counts whether a connection that does not move again was in a pair, and its bytes at home.
+fn count_moved(moved: &Moved) {
+    count_bytes_at_home(moved);
+    if moved.stream.has_been_paired() {
+        account::count("paired");
     }
 }
 

@@ -1,15 +1,17 @@
-//! [`Net`] over kernel sockets: one thread, edge-triggered epoll through mio.
+//! [`Net`] over kernel sockets: one thread, edge-triggered epoll through mio. They are TCP, or Unix domain
+//! sockets to compare it with.
 //!
 //! Comparisons measure Baton against this, so it does what a careful program would do: one event loop,
 //! no allocation per event, no wake-ups between threads, large reads, and `TCP_NODELAY`.
 
+use super::kernel_socket::{Listener, Socket};
 use super::{Accept, Flow, Handler, Net, Stats, StreamIo};
-use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use slab::Slab;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr};
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Connections that may wait to be accepted, up to the system's own limit. Beyond it the kernel
@@ -25,6 +27,8 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Kernel sockets and the handlers on them.
 pub struct KernelNet {
     poll: Poll,
+    /// The Unix domain socket that stands for every address; `None` with TCP.
+    path: Option<PathBuf>,
     entries: Slab<Entry>,
     /// Connections whose handler asked to be called again.
     again: Vec<Token>,
@@ -43,12 +47,12 @@ struct Shared {
 }
 
 enum Entry {
-    Listener(TcpListener, Accept),
+    Listener(Listener, Accept),
     Stream(Connection),
 }
 
 struct Connection {
-    socket: TcpStream,
+    socket: Socket,
     handler: Box<dyn Handler>,
     /// False until the connect has succeeded.
     connected: bool,
@@ -56,32 +60,32 @@ struct Connection {
 }
 
 struct KernelStream<'a> {
-    socket: &'a TcpStream,
+    socket: &'a Socket,
     shared: &'a mut Shared,
 }
 
 impl StreamIo for KernelStream<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = retry(|| (&mut &*self.socket).read(buf))?;
+        let len = retry(|| self.socket.read(buf))?;
         self.shared.stats.bytes_in += len as u64;
         Ok(len)
     }
 
     fn skip(&mut self, limit: usize) -> io::Result<usize> {
         let len = limit.min(SCRATCH);
-        let len = retry(|| (&mut &*self.socket).read(&mut self.shared.scratch[..len]))?;
+        let len = retry(|| self.socket.read(&mut self.shared.scratch[..len]))?;
         self.shared.stats.bytes_in += len as u64;
         Ok(len)
     }
 
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let len = retry(|| (&mut &*self.socket).write(data))?;
+        let len = retry(|| self.socket.write(data))?;
         self.shared.stats.bytes_out += len as u64;
         Ok(len)
     }
 
     fn finish(&mut self) -> io::Result<()> {
-        self.socket.shutdown(Shutdown::Write)
+        self.socket.finish()
     }
 }
 
@@ -105,6 +109,7 @@ impl KernelNet {
         raise_descriptor_limit();
         Ok(KernelNet {
             poll: Poll::new()?,
+            path: None,
             entries: Slab::new(),
             again: Vec::new(),
             stalled: Vec::new(),
@@ -113,6 +118,15 @@ impl KernelNet {
             next_sweep: Instant::now() + SWEEP,
             shared: Shared { scratch: vec![0; SCRATCH], stats: Stats::default() },
         })
+    }
+
+    /// The same over Unix domain sockets: whatever address it is given, it listens at `path` or connects to
+    /// that.
+    ///
+    /// # Errors
+    /// Those of [`KernelNet::new`].
+    pub fn over_unix(limit: usize, path: PathBuf) -> io::Result<KernelNet> {
+        Ok(KernelNet { path: Some(path), ..KernelNet::new(limit)? })
     }
 
     /// Ends all connections with a reset, which discards unsent data. Otherwise the kernel would
@@ -129,7 +143,7 @@ impl KernelNet {
         self.open = 0;
     }
 
-    fn add(&mut self, mut socket: TcpStream, handler: Box<dyn Handler>, connected: bool) -> io::Result<()> {
+    fn add(&mut self, mut socket: Socket, handler: Box<dyn Handler>, connected: bool) -> io::Result<()> {
         let slot = self.entries.vacant_entry();
         self.poll.registry().register(&mut socket, Token(slot.key()), Interest::READABLE | Interest::WRITABLE)?;
         slot.insert(Entry::Stream(Connection { socket, handler, connected, last_event: Instant::now() }));
@@ -155,7 +169,7 @@ impl KernelNet {
             }
             self.shared.stats.accepted += 1;
             // A socket that refuses the option was reset, which its handler will see.
-            let _ = socket.set_nodelay(true);
+            let _ = socket.set_nodelay();
             if self.add(socket, handler, true).is_err() {
                 self.shared.stats.refused += 1;
             }
@@ -166,7 +180,7 @@ impl KernelNet {
         let Some(Entry::Stream(connection)) = self.entries.get_mut(token.0) else { return };
         connection.last_event = Instant::now();
         if !connection.connected {
-            match connect_result(&connection.socket) {
+            match connection.socket.is_connected() {
                 Ok(true) => connection.connected = true,
                 Ok(false) => return,
                 Err(error) => return self.end(token, Some(error)),
@@ -216,32 +230,18 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// Returns true if a connect has succeeded and false if it is in progress.
-fn connect_result(socket: &TcpStream) -> io::Result<bool> {
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
-    }
-    match socket.peer_addr() {
-        Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
 impl Net for KernelNet {
     fn listen(&mut self, addr: SocketAddr, accept: Accept) -> io::Result<SocketAddr> {
-        let mut listener = TcpListener::bind(addr)?;
-        rustix::net::listen(&listener, BACKLOG)?;
-        let addr = listener.local_addr()?;
+        let (mut listener, addr) = Listener::bind(addr, self.path.as_deref(), BACKLOG)?;
         let slot = self.entries.vacant_entry();
-        self.poll.registry().register(&mut listener, Token(slot.key()), Interest::READABLE)?;
+        listener.register(self.poll.registry(), Token(slot.key()))?;
         slot.insert(Entry::Listener(listener, accept));
         Ok(addr)
     }
 
     fn connect(&mut self, addr: SocketAddr, handler: Box<dyn Handler>) -> io::Result<()> {
-        let socket = TcpStream::connect(addr)?;
-        socket.set_nodelay(true)?;
+        let socket = Socket::connect(addr, self.path.as_deref())?;
+        socket.set_nodelay()?;
         self.add(socket, handler, false)
     }
 

@@ -14,6 +14,7 @@
 
 pub mod engine;
 pub mod kernel;
+mod kernel_socket;
 
 use serde::Serialize;
 use std::io;

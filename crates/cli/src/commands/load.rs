@@ -3,7 +3,9 @@
 use anyhow::Context;
 use baton_apps::load::{self, Check, Kind, Load};
 use baton_apps::net::kernel::KernelNet;
-use std::net::SocketAddr;
+use std::net::{AddrParseError, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Arguments of `baton load`.
@@ -13,9 +15,9 @@ pub struct Args {
     #[arg(value_enum)]
     kind: Kind,
 
-    /// Address and port of the service
+    /// Address and port of the service, or unix:PATH
     #[arg(value_name = "ADDR:PORT")]
-    target: SocketAddr,
+    target: Target,
 
     /// Number of connections, all open at once
     #[arg(long, default_value_t = 1)]
@@ -50,9 +52,32 @@ pub struct Args {
     peer_cpu: Option<usize>,
 }
 
+/// Where the service is.
+#[derive(Clone, Debug)]
+enum Target {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl FromStr for Target {
+    type Err = AddrParseError;
+
+    fn from_str(text: &str) -> Result<Target, AddrParseError> {
+        match text.strip_prefix("unix:") {
+            Some(path) => Ok(Target::Unix(path.into())),
+            None => text.parse().map(Target::Tcp),
+        }
+    }
+}
+
 /// Runs the load and prints its results as one line of JSON.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let mut net = KernelNet::new(args.connections.max(1)).context("cannot make an epoll instance")?;
+    let limit = args.connections.max(1);
+    let (net, target) = match &args.target {
+        Target::Tcp(addr) => (KernelNet::new(limit), *addr),
+        Target::Unix(path) => (KernelNet::over_unix(limit, path.clone()), SocketAddr::new([0; 4].into(), 0)),
+    };
+    let mut net = net.context("cannot make an epoll instance")?;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).context("seconds must be a number of at least 0");
     let check = match (args.verify, args.unchecked) {
         (true, _) => Check::All,
@@ -61,7 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let load = Load {
         kind: args.kind,
-        target: args.target,
+        target,
         connections: args.connections,
         size: args.size,
         warmup: seconds(args.warmup)?,
@@ -70,7 +95,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         peer_pids: args.peer_pid,
         peer_cpu: args.peer_cpu,
     };
-    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {}", args.kind, args.target));
+    let outcome = load::run(&mut net, &load, None).with_context(|| format!("{:?} at {:?}", args.kind, args.target));
     net.abort();
     println!("{}", serde_json::to_string(&outcome?)?);
     Ok(())

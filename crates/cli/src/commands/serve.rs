@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             services.push((spec.kind.name().to_owned(), addr));
         }
     }
-    announce(args.json, services);
+    announce(&args, services);
     if let (false, Some(hint)) = (args.json, args.stack.hint()) {
         println!("{hint}");
     }
@@ -125,12 +125,12 @@ pub fn control_lines() -> Receiver<String> {
     receiver
 }
 
-fn announce(json: bool, services: Vec<(String, SocketAddr)>) {
-    if json {
+fn announce(args: &Args, services: Vec<(String, SocketAddr)>) {
+    if args.json {
         return print(&Line::Ready { services });
     }
     for (name, addr) in services {
-        println!("{name} on {addr}");
+        println!("{name} on {}", args.stack.place(addr));
     }
 }
 

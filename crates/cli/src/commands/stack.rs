@@ -14,6 +14,7 @@ use baton_socket::host::HostConfig;
 use baton_tcp::config::{Acks, Congestion};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Default limit of connections open at once on kernel sockets.
@@ -33,7 +34,8 @@ const ENTRIES_PER_CONNECTION: u32 = 2;
 #[derive(clap::Args, Debug)]
 pub struct StackArgs {
     /// Device that carries the frames: tap:NAME[,novnet][,nomerge] or
-    /// xdp:IFACE[,generic][,copy|,zerocopy][,queues=N]; or 'kernel' for the kernel's own sockets
+    /// xdp:IFACE[,generic][,copy|,zerocopy][,queues=N]; or 'kernel' for the kernel's own sockets, or
+    /// unix:PATH for a Unix domain socket
     #[arg(long, value_name = "PORT")]
     pub port: StackSpec,
 
@@ -88,6 +90,8 @@ pub struct StackArgs {
 pub enum StackSpec {
     /// The kernel's TCP.
     Kernel,
+    /// A Unix domain socket at this path.
+    Unix(PathBuf),
     /// Baton's engine on a port.
     Baton(PortSpec),
 }
@@ -96,8 +100,9 @@ impl FromStr for StackSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<StackSpec, String> {
-        match text {
-            "kernel" => Ok(StackSpec::Kernel),
+        match (text, text.strip_prefix("unix:")) {
+            ("kernel", _) => Ok(StackSpec::Kernel),
+            (_, Some(path)) => Ok(StackSpec::Unix(path.into())),
             _ => text.parse().map(StackSpec::Baton).map_err(|error: baton_port::any::SpecError| error.to_string()),
         }
     }
@@ -147,13 +152,17 @@ impl StackArgs {
     /// A usage error with its remedy if the options or the machine do not allow it.
     pub fn open(&self) -> anyhow::Result<Box<dyn Net>> {
         match &self.port {
-            StackSpec::Kernel => {
+            StackSpec::Kernel | StackSpec::Unix(_) => {
                 if !self.gateways.is_empty() || self.pcap.is_some() || self.faults.is_some() {
                     let what = "--gateway, --pcap and --faults need an engine";
                     return Err(usage(what, "remove them, or choose a port other than kernel"));
                 }
                 let connections = self.connections.unwrap_or(KERNEL_CONNECTIONS) as usize;
-                Ok(Box::new(KernelNet::new(connections).context("cannot make an epoll instance")?))
+                let net = match &self.port {
+                    StackSpec::Unix(path) => KernelNet::over_unix(connections, path.clone()),
+                    _ => KernelNet::new(connections),
+                };
+                Ok(Box::new(net.context("cannot make an epoll instance")?))
             }
             StackSpec::Baton(spec) => self.open_engine(spec),
         }
@@ -213,11 +222,19 @@ impl StackArgs {
         ))
     }
 
+    /// Where a service that listens on `addr` is, for people.
+    pub fn place(&self, addr: SocketAddr) -> String {
+        match &self.port {
+            StackSpec::Unix(path) => path.display().to_string(),
+            _ => addr.to_string(),
+        }
+    }
+
     /// The addresses to listen on. An engine listens on all of its addresses.
     pub fn local_addrs(&self) -> Vec<IpAddr> {
         let any = vec![Ipv6Addr::UNSPECIFIED.into()];
         match (&self.port, self.addrs.as_slice()) {
-            (StackSpec::Baton(_), _) | (StackSpec::Kernel, []) => any,
+            (StackSpec::Baton(_) | StackSpec::Unix(_), _) | (StackSpec::Kernel, []) => any,
             (StackSpec::Kernel, addrs) => addrs.iter().map(|cidr| cidr.addr.ip()).collect(),
         }
     }

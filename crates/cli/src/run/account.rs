@@ -77,6 +77,9 @@ fn lines(entries: &[(String, u64)]) -> Vec<String> {
         of("bytes sent"),
         of("bytes received")
     )];
+    if let paired @ 1.. = of("paired") {
+        lines.push(format!("  {paired} of them were joined with their other ends on this machine, without an engine"));
+    }
     let home = [of("bytes sent at home"), of("bytes received at home")];
     if home != [0, 0] {
         // The service restored connections by itself, or its engine died.
@@ -132,6 +135,11 @@ mod tests {
             "    2 for a firewall rule: limit in table ip filter, chain INPUT",
         ];
         assert_eq!(lines(&kept.map(|(name, count)| (name.to_owned(), count))), expected);
+        let joined = [("moved".to_owned(), 3), ("paired".to_owned(), 2)];
+        assert_eq!(
+            lines(&joined)[1],
+            "  2 of them were joined with their other ends on this machine, without an engine"
+        );
         let back = [("moved".to_owned(), 1), ("bytes sent".to_owned(), 7), ("bytes received at home".to_owned(), 3)];
         let expected = [
             "1 of 1 connections moved to the engine; 7 bytes sent and 0 received there",

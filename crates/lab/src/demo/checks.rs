@@ -10,14 +10,15 @@ use anyhow::Context;
 use baton_apps::load::Kind;
 use baton_apps::signal::Stop;
 use sha2::{Digest, Sha256};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 /// Time that one check may take.
 const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Bytes that are echoed and compared one by one.
-const ECHOED: usize = 16 << 20;
+pub const ECHOED: usize = 16 << 20;
 
 /// Runs the check of a load, if it has one: HTTP by digest over IPv4 and IPv6, streams by comparing
 /// every byte.
@@ -27,7 +28,10 @@ const ECHOED: usize = 16 << 20;
 pub fn run(world: &World, link: &Link, load: &Load, site: &Site, stop: &Stop) -> anyhow::Result<Option<Check>> {
     let (what, seen) = match &load.what {
         What::Curl => {
-            let mut each = link.addrs.iter().map(|&addr| digest(world, addr, site, stop));
+            let mut each = link.addrs.iter().map(|&addr| {
+                let url = format!("http://{}/{}", SocketAddr::new(addr, 80), Site::NAME);
+                digest(&mut world.client.command("curl"), &url, site, stop)
+            });
             let seen = each.try_fold(String::new(), |_, seen| seen);
             ("curl's download has the file's digest, over each IP version", seen)
         }
@@ -49,12 +53,11 @@ pub fn run(world: &World, link: &Link, load: &Load, site: &Site, stop: &Stop) ->
     Ok(Some(Check { wire: link.wire.name.clone(), what: what.to_owned(), ok, seen }))
 }
 
-fn digest(world: &World, addr: IpAddr, site: &Site, stop: &Stop) -> anyhow::Result<String> {
-    let url = format!("http://{}/{}", SocketAddr::new(addr, 80), Site::NAME);
-    let mut command = world.client.command("curl");
-    command.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--globoff", &url]);
+/// Fetches the site's file with a command of curl, and compares its digest.
+pub fn digest(curl: &mut Command, url: &str, site: &Site, stop: &Stop) -> anyhow::Result<String> {
+    curl.args(["--silent", "--show-error", "--fail", "--noproxy", "*", "--globoff", url]);
     let (mut digest, mut bytes) = (Sha256::new(), 0);
-    process::stream(&mut command, stop, PATIENCE, &mut |data| {
+    process::stream(curl, stop, PATIENCE, &mut |data| {
         digest.update(data);
         bytes += data.len();
     })?;

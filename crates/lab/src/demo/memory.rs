@@ -92,6 +92,7 @@ pub fn run(why: &str, options: &Options, stop: &Stop, watch: &dyn Watch) -> anyh
         loads: loads.into_iter().map(|load| load.info).collect(),
         cells,
         moves: None,
+        both_ends: None,
         checks,
         not_shown: vec![
             format!("the kernel next to Baton, TAP and AF_XDP: {why}"),

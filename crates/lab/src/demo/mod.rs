@@ -9,11 +9,12 @@
 //! Every load runs over every wire once per round, so that changes on the machine affect all of them.
 //! The wires with the kernel at both ends are the baselines. [`crate::report`] defines the measured
 //! values and their presentation. Live connections that move between kernel and engine have a chapter
-//! of their own (`moves`).
+//! of their own (`moves`), and so have programs of one machine (`both_ends`).
 //!
 //! Namespaces, devices and processes are removed when their values are dropped ([`crate::world`]), also
 //! after a panic. The next demo removes those of a killed one.
 
+mod both_ends;
 mod checks;
 mod client;
 mod loads;
@@ -54,7 +55,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
     let (mut links, mut not_shown) = wires::links(world, &site, stop)?;
     let loads = loads::all(options);
     let cells = || links_by_loads(&links, &loads);
-    watch.plan((options.rounds + 1) * cells().len() + moves::steps(options));
+    watch.plan((options.rounds + 1) * cells().len() + moves::steps(options) + both_ends::steps(options));
     let mut report = Report {
         started,
         seconds: 0.0,
@@ -64,6 +65,7 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         loads: loads.iter().map(|load| load.info.clone()).collect(),
         cells: cells(),
         moves: None,
+        both_ends: None,
         checks: Vec::new(),
         not_shown: Vec::new(),
     };
@@ -86,6 +88,8 @@ pub fn run(world: &World, options: &Options, stop: &Stop, watch: &dyn Watch) -> 
         Err(why) => not_shown.push(why),
     }
     report.moves = Some(moves::run(world, &site, options, stop, watch, &mut report.checks)?);
+    let found = (&mut report.checks, &mut not_shown);
+    report.both_ends = Some(both_ends::run(world, &site, options, stop, watch, found)?);
     let measured = Instant::now();
     for round in 1..=options.rounds {
         let round_time = measured.elapsed() / (round as u32 - 1).max(1);

@@ -41,7 +41,7 @@ pub const RSC: Paper = Paper {
 };
 
 /// Every experiment, in the order in which they run.
-pub const ALL: [Experiment; 19] = [
+pub const ALL: [Experiment; 20] = [
     lc2006::EXPERIMENT,
     rsc2006::EXPERIMENT,
     bump::LIMIT,
@@ -59,6 +59,7 @@ pub const ALL: [Experiment; 19] = [
     la1994::CORRUPTION,
     tap::EXPERIMENT,
     programs::EXPERIMENT,
+    programs::local::EXPERIMENT,
     ch2006::host_first::EXPERIMENT,
     ch2006::load::EXPERIMENT,
 ];

@@ -3,8 +3,10 @@
 //!
 //! A report is a matrix of wires and loads: each [`Cell`] holds the runs of one load over one wire, and
 //! the median of the runs is shown. A Baton wire is compared with the kernel wire that it names as its
-//! baseline. Connections that move have a chapter of their own ([`moves`]).
+//! baseline. Connections that move have a chapter of their own ([`moves`]), and so have programs of one
+//! machine ([`both_ends`]).
 
+pub mod both_ends;
 pub mod bump;
 pub mod capture;
 pub mod claim;
@@ -12,6 +14,8 @@ pub mod html;
 pub mod latency;
 pub mod lines;
 mod machine;
+mod matrix;
+mod matrix_page;
 pub mod moves;
 mod moves_page;
 mod nanoseconds;
@@ -22,6 +26,7 @@ pub mod table;
 mod timeline;
 
 pub use machine::Machine;
+pub use matrix::Matrix;
 
 use baton_apps::load::Outcome;
 use baton_apps::measure::{Cpu, Median, median};
@@ -46,6 +51,8 @@ pub struct Report {
     pub cells: Vec<Cell>,
     /// Live connections that move; `None` where the demo has no kernel to move them from.
     pub moves: Option<moves::Moves>,
+    /// Programs of one machine; `None` where the demo has no kernel to compare with.
+    pub both_ends: Option<both_ends::BothEnds>,
     /// The checks made in addition to the measurements.
     pub checks: Vec<Check>,
     /// Parts that could not be shown, with the reasons.
@@ -206,16 +213,14 @@ pub fn median_of(runs: &[Run], figure: Figure) -> Option<Median> {
 }
 
 impl Report {
-    /// The cell of a load on a wire.
-    pub fn cell(&self, wire: &str, load: &str) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.wire == wire && cell.load == load)
+    /// Its loads by its wires.
+    pub fn matrix(&self) -> Matrix<'_> {
+        Matrix { wires: &self.wires, loads: &self.loads, cells: &self.cells }
     }
 
     /// A figure of a Baton wire, divided by its baseline's.
     pub fn ratio(&self, wire: &Wire, load: &str, figure: Figure) -> Option<f64> {
-        let value = |wire: &str| Some(self.cell(wire, load)?.median(figure)?.median);
-        let baseline = value(wire.baseline.as_deref()?).filter(|&baseline| baseline > 0.0)?;
-        Some(value(&wire.id)? / baseline)
+        self.matrix().ratio(wire, load, figure)
     }
 
     /// A warning about the state of the machine, if one is needed.

@@ -1,7 +1,8 @@
 //! The report as one table for a terminal.
 
+use super::both_ends;
 use super::moves::{self, Moves};
-use super::{Figure, Report, Run, median_of, short};
+use super::{Figure, Matrix, Report, Run, median_of, short};
 use std::fmt::Write as _;
 
 /// Columns after the wire's name, with their widths.
@@ -24,22 +25,18 @@ const NONE: Ink = Ink { bold: "", dim: "", good: "", bad: "", plain: "" };
 pub fn render(report: &Report, colour: bool) -> String {
     let ink = if colour { &COLOUR } else { &NONE };
     let ways = report.moves.iter().flat_map(|moves| &moves.ways).map(|way| &way.wire);
-    let names = report.wires.iter().chain(ways).map(|wire| wire.name.chars().count());
+    let here = report.both_ends.iter().flat_map(|here| &here.wires);
+    let names = report.wires.iter().chain(ways).chain(here).map(|wire| wire.name.chars().count());
     let name_width = names.max().unwrap_or(0) + 4;
     let mut out = String::new();
     let heads: String = COLUMNS.iter().map(|(head, width)| format!("{head:>width$}")).collect();
     let _ = writeln!(out, "{}{:name_width$}{heads}{}", ink.dim, "", ink.plain);
-    for load in &report.loads {
-        let _ = writeln!(out, "{}{}{}", ink.bold, load.name, ink.plain);
-        for wire in &report.wires {
-            let Some(cell) = report.cell(&wire.id, &load.id) else { continue };
-            let cost = if load.requests { Figure::CpuPerRequest } else { Figure::CpuPerGb };
-            let cells = row(&cell.runs, load.requests, report.ratio(wire, &load.id, cost), ink);
-            let _ = writeln!(out, "  {:<width$}{cells}", wire.name, width = name_width - 2);
-        }
-    }
+    rows(&mut out, report.matrix(), "", name_width, ink);
     if let Some(chapter) = &report.moves {
         moving(&mut out, chapter, name_width, ink);
+    }
+    if let Some(chapter) = &report.both_ends {
+        rows(&mut out, chapter.matrix(), &format!("{}: ", both_ends::TITLE.to_lowercase()), name_width, ink);
     }
     for check in report.checks.iter().filter(|check| !check.ok) {
         let _ = writeln!(out, "{}WRONG{} {}: {}: {}", ink.bad, ink.plain, check.wire, check.what, check.seen);
@@ -53,6 +50,19 @@ pub fn render(report: &Report, colour: bool) -> String {
         let _ = writeln!(out, "not shown: {what}");
     }
     out
+}
+
+/// The rows of each load, below its name, which `before` comes before.
+fn rows(out: &mut String, matrix: Matrix<'_>, before: &str, name_width: usize, ink: &Ink) {
+    for load in matrix.loads {
+        let _ = writeln!(out, "{}{before}{}{}", ink.bold, load.name, ink.plain);
+        for wire in matrix.wires {
+            let Some(cell) = matrix.cell(&wire.id, &load.id) else { continue };
+            let cost = if load.requests { Figure::CpuPerRequest } else { Figure::CpuPerGb };
+            let cells = row(&cell.runs, load.requests, matrix.ratio(wire, &load.id, cost), ink);
+            let _ = writeln!(out, "  {:<width$}{cells}", wire.name, width = name_width - 2);
+        }
+    }
 }
 
 /// The rows of the chapter about live connections that move.

@@ -1,5 +1,8 @@
 //! Runs `baton load` as a client, and computes the TCE's share of the time.
 
+use super::account::Account;
+use super::at::{At, Caller};
+use super::server::Kind as Server;
 use crate::world::serve::port;
 use crate::world::{World, process};
 use anyhow::Context;
@@ -29,12 +32,29 @@ pub fn generate(
     arguments: &[String],
     stop: &Stop,
 ) -> anyhow::Result<Outcome> {
+    let caller = Caller { namespace: &world.client, prefix: Vec::new(), servers: At::Ip(server), at_once: 1 };
+    Ok(ask(&caller, kind, arguments, stop)?.0)
+}
+
+/// Runs `baton load` as a caller does. Returns the account of its connections, too, if it was under
+/// `baton run`.
+pub fn ask(
+    caller: &Caller<'_>,
+    kind: Kind,
+    arguments: &[String],
+    stop: &Stop,
+) -> anyhow::Result<(Outcome, Option<Account>)> {
     let program = std::env::current_exe().context("cannot find this program")?;
-    let target = SocketAddr::new(server, port::of(kind));
-    let mut command = world.client.command(&program.to_string_lossy());
-    command.args(["load", word(kind), &target.to_string()]).args(arguments);
-    let printed = process::run(&mut command, stop, PATIENCE)?;
-    serde_json::from_str(&printed).with_context(|| format!("baton load printed '{}'", printed.trim()))
+    let target = match &caller.servers {
+        At::Ip(server) => SocketAddr::new(*server, port::of(kind)).to_string(),
+        unix @ At::Unix(_) => format!("unix:{}", Server::Echo.socket(unix).context("no socket")?.display()),
+    };
+    let mut command = caller.command(&program.to_string_lossy());
+    command.args(["load", word(kind), &target]).args(arguments);
+    let said = process::listen(&mut command, stop, PATIENCE)?;
+    let outcome = serde_json::from_str(&said.out);
+    let outcome = outcome.with_context(|| format!("baton load printed '{}'", said.out.trim()))?;
+    Ok((outcome, Account::parse(&said.err)))
 }
 
 /// The share of the time between two readings of an engine's counters in which its TCE worked.

@@ -8,9 +8,13 @@
 //!                          -- veth pair --  baton run -- the same    each placement and kind
 //! ```
 //!
+//! Client and server can also be in one namespace, both under `baton run`, which joins their connections.
+//!
 //! A [`ways::Way`] is one way to serve, and a [`place`] is one that has been set up. In addition to
 //! the real servers there are our own services ([`wires`], [`memory`]) and the bare device ([`bare`]).
 
+pub mod account;
+pub mod at;
 pub mod bare;
 pub mod client;
 pub mod generate;

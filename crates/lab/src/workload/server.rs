@@ -1,6 +1,8 @@
 //! The servers: how each is started, and on which port it listens.
 
-use crate::world::World;
+use super::account::Account;
+use super::at::At;
+use crate::world::Namespace;
 use crate::world::process::output;
 use anyhow::{Context, bail, ensure};
 use baton_apps::background::{Background, LOOK, last_words};
@@ -60,19 +62,36 @@ impl Kind {
         }
     }
 
+    /// Its Unix domain socket, if servers listen at such.
+    pub fn socket(self, at: &At) -> Option<PathBuf> {
+        match at {
+            At::Ip(_) => None,
+            At::Unix(directory) => Some(directory.join(format!("{}.socket", self.program().0))),
+        }
+    }
+
     /// Its command line; makes the files that it needs in `home`.
-    fn words(self, address: &str, home: &Path) -> anyhow::Result<Vec<String>> {
-        let line = match self {
-            Kind::Nginx => nginx(&nginx_configuration(address, home, ["", "", ""]), home)?,
-            Kind::Crowd => nginx(&nginx_configuration(address, home, CROWD), home)?,
-            Kind::Redis => {
-                let dir = home.display();
-                format!("redis-server --port 7000 --bind {address} --protected-mode no --dir {dir} --save")
+    fn words(self, at: &At, home: &Path) -> anyhow::Result<Vec<String>> {
+        let own = || std::env::current_exe().context("cannot find this program");
+        let redis =
+            |listen: String| format!("redis-server {listen} --protected-mode no --dir {} --save", home.display());
+        let line = match (self, at) {
+            (Kind::Nginx, At::Ip(address)) => nginx(&nginx_configuration(address, home, ["", "", ""]), home)?,
+            (Kind::Crowd, At::Ip(address)) => nginx(&nginx_configuration(address, home, CROWD), home)?,
+            (Kind::Redis, At::Ip(address)) => redis(format!("--port 7000 --bind {address}")),
+            (Kind::Iperf, At::Ip(address)) => format!("iperf3 --server --bind {address}"),
+            (Kind::Echo, At::Ip(address)) => {
+                format!("{} serve --port kernel --addr {address} --service echo", own()?.display())
             }
-            Kind::Iperf => format!("iperf3 --server --bind {address}"),
-            Kind::Echo => {
-                let own = std::env::current_exe().context("cannot find this program")?;
-                format!("{} serve --port kernel --addr {address} --service echo", own.display())
+            (_, At::Unix(_)) => {
+                let socket = self.socket(at).context("no socket")?;
+                match self {
+                    Kind::Redis => redis(format!("--port 0 --unixsocket {}", socket.display())),
+                    Kind::Echo => {
+                        format!("{} serve --port unix:{} --service echo", own()?.display(), socket.display())
+                    }
+                    _ => bail!("no client reaches {} at a Unix domain socket", self.program().0),
+                }
             }
         };
         let mut words: Vec<String> = line.split(' ').map(str::to_owned).collect();
@@ -97,7 +116,7 @@ fn nginx(configuration: &str, home: &Path) -> anyhow::Result<String> {
     Ok(format!("nginx -p / -c {}", path.display()))
 }
 
-fn nginx_configuration(address: &str, home: &Path, [program, events, server]: [&str; 3]) -> String {
+fn nginx_configuration(address: &IpAddr, home: &Path, [program, events, server]: [&str; 3]) -> String {
     let home = home.display();
     let temporary: String =
         ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(|name| format!("{name}_temp_path {home};")).concat();
@@ -118,28 +137,28 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a server on `address` in the server's namespace of `world`, and waits until it listens.
-    /// `home` is the directory for its files; `command` wraps its words as its way requires.
+    /// Starts a server in `namespace`, and waits until it listens. `home` is the directory for its files;
+    /// `command` wraps its words as its way requires.
     ///
     /// # Errors
     /// The server's last message if it ended at once; an error if it does not listen in time.
     pub fn start(
         kind: Kind,
-        world: &World,
-        address: IpAddr,
+        namespace: &Namespace,
+        at: &At,
         home: &Path,
         command: impl FnOnce(&[String]) -> anyhow::Result<Command>,
     ) -> anyhow::Result<Server> {
-        let words = kind.words(&address.to_string(), home)?;
+        let words = kind.words(at, home)?;
         let said = home.join(format!("{}.said", kind.program().0));
         let mut command = command(&words)?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // This does not use `ip netns exec`, which hides the BPF file system.
         let start = || Background::start(&mut command, PATIENCE).with_context(|| format!("cannot start {}", words[0]));
-        let child = world.server.enter(start)?;
+        let child = namespace.enter(start)?;
         let mut server = Server { child, said };
         let begun = Instant::now();
-        while !listens(&mut world.server.command("ss"), address, kind.port())? {
+        while !listens(&mut namespace.command("ss"), at, kind)? {
             if server.child.has_ended()? {
                 bail!("{}: {}", words[0], last_words(&fs::read_to_string(&server.said).unwrap_or_default()));
             }
@@ -158,36 +177,21 @@ impl Server {
     ///
     /// # Errors
     /// If it cannot be ended.
-    pub fn end(mut self) -> anyhow::Result<Option<Moved>> {
+    pub fn end(mut self) -> anyhow::Result<Option<Account>> {
         self.child.end()?;
-        Ok(Moved::parse(&fs::read_to_string(&self.said)?))
-    }
-}
-
-/// The account of a program's connections that `baton run --explain` printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Moved {
-    /// Connections that moved.
-    pub moved: u64,
-    /// All connections.
-    pub all: u64,
-}
-
-impl Moved {
-    fn parse(said: &str) -> Option<Moved> {
-        let line =
-            said.lines().find_map(|line| line.strip_prefix("baton: ").filter(|line| line.contains(" moved to ")))?;
-        let mut words = line.split(' ');
-        let moved = words.next()?.parse().ok()?;
-        Some(Moved { moved, all: words.nth(1)?.parse().ok()? })
+        Ok(Account::parse(&fs::read_to_string(&self.said)?))
     }
 }
 
 /// Returns true if a program listens there. This asks `ss`, since a connection would be counted.
-fn listens(command: &mut Command, address: IpAddr, port: u16) -> anyhow::Result<bool> {
-    let socket = SocketAddr::new(address, port).to_string();
-    let out = output(command.args(["-Hltn", "src", &socket])).context("cannot run ss")?;
-    Ok(!out.stdout.trim_ascii().is_empty())
+fn listens(command: &mut Command, at: &At, kind: Kind) -> anyhow::Result<bool> {
+    match (at, kind.socket(at)) {
+        // `-l` would also list a socket that only has its name.
+        (_, Some(socket)) => command.args(["-Hx", "state", "listening", "src"]).arg(socket),
+        (At::Ip(address), None) => command.args(["-Hltn", "src", &SocketAddr::new(*address, kind.port()).to_string()]),
+        (At::Unix(_), None) => return Ok(false),
+    };
+    Ok(!output(command).context("cannot run ss")?.stdout.trim_ascii().is_empty())
 }
 
 /// Makes the files that nginx serves, in the parent of its own directory.
@@ -201,16 +205,4 @@ pub fn make_files(directory: &Path) -> anyhow::Result<()> {
         fs::write(directory.join(name), bytes)?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_account_is_read() {
-        let said = "started\nbaton: 4 of 5 connections moved to the engine; 1 bytes sent and 2 received there\n";
-        assert_eq!(Moved::parse(said), Some(Moved { moved: 4, all: 5 }));
-        assert_eq!(Moved::parse("baton: nothing"), None);
-    }
 }

@@ -1,7 +1,9 @@
-//! The ways of serving: where the engine runs, and how frames reach it.
+//! The ways of serving: where connections are, and over what client and server reach each other.
 //!
-//! Each [`Way`] has its own wire and its own servers ([`super::place`]). The client is always the same
-//! program on the kernel's stack ([`super::client`]), so only the far end differs.
+//! Each [`Way`] has its own servers ([`super::place`]). Those of [`WAYS`] have wires of their own, and the
+//! client is always the same program on the kernel's stack ([`super::client`]), so only the far end
+//! differs. Those of [`LOCAL`] have client and server in one namespace, both of which can be under
+//! `baton run`.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +21,27 @@ pub enum Placement {
     Direct,
     /// Where `baton run` puts them by its defaults.
     Chosen,
+    /// In memory that client and server share, both of which are under `baton run`.
+    Paired,
 }
+
+/// The path between client and server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Over {
+    /// A wire between two namespaces. With [`Steer::Xdp`] an XDP program disables its offloads even if
+    /// nothing is steered.
+    Wire(Steer),
+    /// The loopback interface.
+    Loopback,
+    /// A Unix domain socket.
+    Unix,
+    /// A Unix domain socket, with [`AT_ONCE`] requests in each write.
+    Pipelined,
+}
+
+/// Requests in a write of [`Over::Pipelined`]: the programs' work for a request remains, and what they
+/// spend on calls of the kernel is shared by this many.
+pub const AT_ONCE: u32 = 256;
 
 /// How frames reach an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -40,67 +62,103 @@ pub struct Way {
     pub name: &'static str,
     /// Where the engine runs.
     pub placement: Placement,
-    /// The kind of steering that the wire is set up for. With [`Steer::Xdp`] an XDP program disables its
-    /// offloads even if nothing is steered.
-    pub steer: Steer,
+    /// The path between client and server.
+    pub over: Over,
     /// Id of the kernel's way over the same frames.
     pub baseline: Option<&'static str>,
 }
 
-/// Every way; each kernel way stands before the ways that are compared with it.
+/// Every way over a wire; each kernel way stands before the ways that are compared with it.
 pub const WAYS: [Way; 8] = [
-    Way { id: "kernel", name: "kernel", placement: Placement::Kernel, steer: Steer::Tc, baseline: None },
+    Way { id: "kernel", name: "kernel", placement: Placement::Kernel, over: Over::Wire(Steer::Tc), baseline: None },
     // Differs from "kernel" only in that it has another wire and other servers.
     Way {
         id: "again",
         name: "kernel, again",
         placement: Placement::Kernel,
-        steer: Steer::Tc,
+        over: Over::Wire(Steer::Tc),
         baseline: Some("kernel"),
     },
     Way {
         id: "unmoved",
         name: "kernel, under baton run",
         placement: Placement::Unmoved,
-        steer: Steer::Tc,
+        over: Over::Wire(Steer::Tc),
         baseline: Some("kernel"),
     },
     Way {
         id: "service-tc",
         name: "Baton service, tc",
         placement: Placement::Service,
-        steer: Steer::Tc,
+        over: Over::Wire(Steer::Tc),
         baseline: Some("kernel"),
     },
     Way {
         id: "direct-tc",
         name: "Baton direct, tc",
         placement: Placement::Direct,
-        steer: Steer::Tc,
+        over: Over::Wire(Steer::Tc),
         baseline: Some("kernel"),
     },
     Way {
         id: "run",
         name: "Baton by default, tc",
         placement: Placement::Chosen,
-        steer: Steer::Tc,
+        over: Over::Wire(Steer::Tc),
         baseline: Some("kernel"),
     },
     Way {
         id: "kernel-xdp",
         name: "kernel, 1 segment per frame",
         placement: Placement::Kernel,
-        steer: Steer::Xdp,
+        over: Over::Wire(Steer::Xdp),
         baseline: None,
     },
     Way {
         id: "service-xdp",
         name: "Baton service, xdp",
         placement: Placement::Service,
-        steer: Steer::Xdp,
+        over: Over::Wire(Steer::Xdp),
         baseline: Some("kernel-xdp"),
     },
 ];
+
+/// Every way of two programs of one machine; the kernel's stands before those that are compared with it.
+pub const LOCAL: [Way; 5] = [
+    Way { id: "kernel", name: "kernel", placement: Placement::Kernel, over: Over::Loopback, baseline: None },
+    // Differs from "kernel" only in its address and its servers.
+    Way {
+        id: "kernel-again",
+        name: "kernel, again",
+        placement: Placement::Kernel,
+        over: Over::Loopback,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "pair",
+        name: "Baton, pairs",
+        placement: Placement::Paired,
+        over: Over::Loopback,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: "unix",
+        name: "Unix domain socket",
+        placement: Placement::Kernel,
+        over: Over::Unix,
+        baseline: Some("kernel"),
+    },
+    Way {
+        id: PIPELINED,
+        name: "256 requests at once",
+        placement: Placement::Kernel,
+        over: Over::Pipelined,
+        baseline: Some("kernel"),
+    },
+];
+
+/// The id of the way that shows what the programs themselves cost.
+pub const PIPELINED: &str = "pipelined";
 
 impl Steer {
     /// Its name on the command line.
@@ -113,12 +171,22 @@ impl Steer {
 }
 
 impl Way {
-    /// The way with this id.
+    /// The way with this id. Both kernels have one name.
     pub fn of(id: &str) -> Option<Way> {
-        WAYS.into_iter().find(|way| way.id == id)
+        Way::all().find(|way| way.id == id)
     }
 
-    /// Returns true if connections run on an engine.
+    /// Every way, those of one machine last.
+    pub fn all() -> impl Iterator<Item = Way> {
+        WAYS.into_iter().chain(LOCAL.into_iter().skip(1))
+    }
+
+    /// The steering of its wire.
+    pub fn steer(&self) -> Option<Steer> {
+        if let Over::Wire(steer) = self.over { Some(steer) } else { None }
+    }
+
+    /// Returns true if connections leave the kernel.
     pub fn moves(&self) -> bool {
         !matches!(self.placement, Placement::Kernel | Placement::Unmoved)
     }
@@ -135,12 +203,14 @@ impl Way {
 
     /// The prefix of a server's command line, as a user would type it.
     pub fn prefix(&self) -> String {
+        let steer = self.steer().map_or(String::new(), |steer| format!(" --steer {}", steer.word()));
         match self.placement {
             Placement::Kernel => String::new(),
             Placement::Unmoved => "baton run --policy never -- ".to_owned(),
-            Placement::Service => format!("baton run --engine service --policy fcfs --steer {} -- ", self.steer.word()),
-            Placement::Direct => format!("baton run --engine direct --policy fcfs --steer {} -- ", self.steer.word()),
-            Placement::Chosen => format!("baton run --steer {} -- ", self.steer.word()),
+            Placement::Service => format!("baton run --engine service --policy fcfs{steer} -- "),
+            Placement::Direct => format!("baton run --engine direct --policy fcfs{steer} -- "),
+            Placement::Chosen => format!("baton run{steer} -- "),
+            Placement::Paired => "baton run --pair same-user -- ".to_owned(),
         }
     }
 }
@@ -150,12 +220,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_way_is_compared_with_a_kernel_over_the_same_frames() {
+    fn every_way_over_a_wire_is_compared_with_a_kernel_over_the_same_frames() {
         for way in WAYS {
             let baseline = way.baseline.map(|id| Way::of(id).expect("it is one of them"));
             assert!(baseline.is_some() || way.placement == Placement::Kernel, "{}", way.id);
-            let fits = |base: Way| (base.steer, base.placement, base.baseline) == (way.steer, Placement::Kernel, None);
+            let fits = |base: Way| (base.over, base.placement, base.baseline) == (way.over, Placement::Kernel, None);
             assert!(baseline.is_none_or(fits), "{}", way.id);
         }
+    }
+
+    #[test]
+    fn every_way_of_one_machine_is_compared_with_loopback() {
+        let [kernel, others @ ..] = LOCAL;
+        assert_eq!((kernel.over, kernel.placement, kernel.baseline), (Over::Loopback, Placement::Kernel, None));
+        assert!(others.iter().all(|way| way.baseline == Some(kernel.id)));
+        assert_eq!(Way::of(kernel.id).map(|way| way.name), Some(kernel.name));
+        assert!(LOCAL[4].name.starts_with(&AT_ONCE.to_string()));
     }
 }

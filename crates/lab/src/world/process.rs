@@ -13,12 +13,29 @@ pub fn output(command: &mut Command) -> io::Result<Output> {
     command.stdin(Stdio::null()).output()
 }
 
-/// Runs a command with little output to its end, and returns its output.
+/// Output of a program that has ended.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+/// Runs a command with little output to its end, and returns its standard output.
+///
+/// # Errors
+/// The errors of [`listen`].
+pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Result<String> {
+    Ok(listen(command, stop, limit)?.out)
+}
+
+/// Runs a command with little output to its end, and returns all that it printed.
 ///
 /// # Errors
 /// If it fails, takes longer than `limit`, or the demo is asked to end. In the last two cases the
 /// program is ended.
-pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Result<String> {
+pub fn listen(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Result<Said> {
     let name = format!("{command:?}").replace('"', "");
     // In a process group of its own, so that a terminal's SIGINT does not reach it: the demo ends it.
     command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -42,13 +59,14 @@ pub fn run(command: &mut Command, stop: &Stop, limit: Duration) -> anyhow::Resul
         let said = String::from_utf8_lossy(&output.stderr);
         bail!("{name}: {}: {}", output.status, said.trim().lines().last().unwrap_or(""));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let [out, err] = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
+    Ok(Said { out, err })
 }
 
 /// Runs a command and passes its output to `take` as it arrives.
 ///
 /// # Errors
-/// The errors of [`run`].
+/// The errors of [`listen`].
 pub fn stream(
     command: &mut Command,
     stop: &Stop,

@@ -21,24 +21,24 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a service for one interface of `namespace`, with its socket in `home`. `settings` are the lines
-    /// of its configuration file.
+    /// Starts a service in `namespace`, with its files in `home`, which begin with `name`. `words` are the
+    /// options that say what it serves, and `settings` the lines of its configuration file.
     ///
     /// # Errors
     /// The service's last message if it ended at once; an error if it does not start in time.
     pub fn start(
         namespace: &Namespace,
-        interface: &str,
-        steer: &str,
+        name: &str,
+        words: &[String],
         home: &Path,
         settings: &str,
     ) -> anyhow::Result<Running> {
         let program = std::env::current_exe().context("cannot find this program")?;
-        let file = |end: &str| home.join(format!("{steer}.{end}"));
+        let file = |end: &str| home.join(format!("{name}.{end}"));
         let (socket, said, config) = (file("sock"), file("said"), file("toml"));
         fs::write(&config, settings)?;
         let mut command = Command::new(program);
-        command.args(["service", "--interface", interface, "--steer", steer, "--socket"]).arg(&socket);
+        command.arg("service").args(words).arg("--socket").arg(&socket);
         command.arg("--config").arg(config);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&said)?);
         // This does not use `ip netns exec`, which hides the BPF file system.

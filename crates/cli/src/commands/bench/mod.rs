@@ -59,20 +59,27 @@ struct TapArgs {
 #[command(
     after_help = "Needs root, for its network namespaces, which end with the command. A run takes whole seconds.\n\n\
                   Examples:\n  baton bench programs\n  \
-                  baton bench programs --only redis,ping --way service-tc --rounds 3"
+                  baton bench programs --only redis,ping --way service-tc --rounds 3\n  \
+                  baton bench programs --local --only redis --way pair,unix"
 )]
 struct ProgramsArgs {
     #[command(flatten)]
     amount: Amount,
 
-    /// Run only loads whose names contain one of these: redis, nginx, 1k, send, receive-16,
+    /// Run client and server on one machine, both under `baton run --pair same-user`, and compare that with the
+    /// kernel's loopback and with Unix domain sockets
+    #[arg(long)]
+    local: bool,
+
+    /// Run only loads whose names contain one of these: redis, nginx, 1k, send, receive-16, iperf3-1,
     /// ping-pong, idle [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     only: Vec<String>,
 
     /// Compare only these ways of serving with the kernel: again (the kernel a second time, over
     /// another wire, which shows the noise), unmoved, service-tc, direct-tc, run (as `baton run`
-    /// chooses), service-xdp [default: all]
+    /// chooses), service-xdp; with --local: kernel-again, pair, unix, pipelined (256 requests at once, an
+    /// estimate of what the programs cost without a network) [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     way: Vec<String>,
 
@@ -122,7 +129,7 @@ fn run_tap(args: &TapArgs) -> anyhow::Result<()> {
 }
 
 fn run_programs(args: &ProgramsArgs) -> anyhow::Result<()> {
-    let Experiment { id, run, .. } = programs::EXPERIMENT;
+    let Experiment { id, run, .. } = if args.local { programs::local::EXPERIMENT } else { programs::EXPERIMENT };
     let mut extent = args.amount.of(id)?;
     if !args.only.is_empty() {
         keep(&mut extent, "load", |load| args.only.iter().any(|part| load.contains(part.as_str())))?;

@@ -16,6 +16,7 @@ use super::Options;
 use crate::report::moves::{Live, Moves, Way};
 use crate::report::{Check, Run, Side, Wire};
 use crate::watch::Watch;
+use crate::workload::account::Account;
 use crate::workload::client::{Load, Outcome};
 use crate::workload::place::{Place, home};
 use crate::workload::server::{Kind, LIVE_RATE};
@@ -109,9 +110,9 @@ pub fn run(
     }
     for (way, place) in ways.iter().zip(places) {
         let Some(place) = place.filter(|place| place.way.moves()) else { continue };
-        checks.extend(place.end()?.into_iter().map(|(_, moved)| {
-            let seen = format!("{} of {} connections", moved.moved, moved.all);
-            check(way, "nginx's connections are on the engine", moved.moved == moved.all && moved.all > 0, seen)
+        checks.extend(place.end()?.into_iter().map(|(_, Account { moved, all, .. })| {
+            let seen = format!("{moved} of {all} connections");
+            check(way, "nginx's connections are on the engine", moved == all && all > 0, seen)
         }));
     }
     Ok(Moves { ways })
@@ -123,7 +124,7 @@ fn ways_with_subnets() -> impl Iterator<Item = (crate::workload::ways::Way, u8)>
 
 /// Describes a way for the report.
 fn way(plan: &crate::workload::ways::Way) -> Way {
-    let about = match (plan.moves(), plan.steer) {
+    let about = match (plan.moves(), plan.steer().unwrap_or(Steer::Tc)) {
         (false, Steer::Tc) => "veth pair, MTU 1500, all offloads.",
         (false, Steer::Xdp) => {
             "The same with an XDP program on the interface that passes everything, which takes the receive offloads, and \
