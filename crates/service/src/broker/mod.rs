@@ -37,6 +37,7 @@ mod direct;
 mod discard;
 mod engine_slot;
 mod evict;
+mod follow;
 mod from_ledger;
 mod hand_off;
 mod host;
@@ -146,6 +147,7 @@ pub struct Broker {
     connections: Connections,
     jobs: Vec<admin::Job>,
     observers: observe::Observers,
+    followers: follow::Followers,
     closers: Closers,
     /// Programs that did not read what the broker sent them.
     deaf: Vec<u32>,
@@ -208,6 +210,7 @@ impl Broker {
                     journal,
                     jobs: Vec::new(),
                     observers: observe::Observers::default(),
+                    followers: follow::Followers::default(),
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),

@@ -225,6 +225,7 @@ impl Broker {
             );
             self.note(ends[at]);
         }
+        self.show_pair(ends[0]);
         ends.into_iter().for_each(|id| self.bring_to_pair(id));
     }
 
@@ -407,7 +408,7 @@ impl Broker {
     }
 }
 
-fn mirrored(tuple: &Tuple) -> Tuple {
+pub(super) fn mirrored(tuple: &Tuple) -> Tuple {
     Tuple { local: tuple.remote, local_port: tuple.remote_port, remote: tuple.local, remote_port: tuple.local_port }
 }
 
