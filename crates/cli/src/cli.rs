@@ -1,8 +1,8 @@
 //! The command line: parses it, and turns a command's outcome into an exit code.
 
 use crate::commands::{
-    bare, bench, bump, calibrate, completions, control, demo, doctor, engine, events, get, guardian, lab, latency,
-    load, man, policy, run, serve, service, trace,
+    bare, bench, bump, calibrate, capture, completions, control, demo, doctor, engine, events, get, guardian, lab,
+    latency, load, man, policy, run, serve, service, trace,
 };
 use baton_apps::fail;
 use clap::error::ErrorKind;
@@ -56,6 +56,8 @@ pub enum Command {
     Trace(trace::Args),
     /// Show where the time of live connections goes, by layer
     Latency(latency::Args),
+    /// Write what both ends of connections on this machine exchange through memory, as pcapng
+    Capture(capture::Args),
     /// Run measurements to compare with published figures
     Bench(bench::Args),
     /// Repeat the tables and figures of the papers, and show the papers' values beside ours
@@ -112,6 +114,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Trace(args) => trace::run(args),
         Command::Latency(args) => latency::run(&args),
+        Command::Capture(args) => capture::run(&args),
         Command::Bench(args) => bench::run(args),
         Command::Lab(args) => lab::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -5,6 +5,7 @@
 //!   commands --> baton_apps: services, fetch, load
 //!       |------> baton_lab: the demo, benchmarks, reports
 //!       |------> baton_service: broker, guardian, engine
+//!       |------> capture: what pairs exchange, as segments
 //!       |------> latency: where the time of connections goes, in the kernel and in engines
 //!       +------> run --> a program with the library loaded into it
 //! ```
@@ -12,6 +13,7 @@
 
 pub mod bump;
 mod calibration;
+mod capture;
 pub mod cli;
 mod commands;
 pub mod config;

@@ -158,6 +158,8 @@ impl Inner {
                 let observed = |memory| Observed { region, program, name, engine, calls, fresh, memory };
                 self.observing.begin(memory.map(observed));
             }
+            Reply::Followed { pair } => self.following.begin(pair, [fds.next(), fds.next()]),
+            Reply::Unfollowed { number, written, home } => self.following.end(number, written, home),
             Reply::Engine {} => self.on_engine(shared, fds.next(), 0),
             Reply::LocalEngine { engine } => self.on_engine(shared, fds.next(), engine),
             Reply::Refused { text } => self.refused = Some(text),
@@ -202,7 +204,8 @@ impl Inner {
         let waits = |adopting: &&Adopting| adopting.fd.is_some() && adopting.outcome.is_none();
         let pending = self.adopting.iter().filter(|(_, adopting)| waits(adopting));
         let pending = pending.map(|(seq, _)| Request::Pending { seq: *seq });
-        let all: Vec<Request> = connections.chain(pending).chain(self.observing.question()).collect();
+        let all = connections.chain(pending);
+        let all: Vec<Request> = all.chain(self.observing.question()).chain(self.following.question()).collect();
         for request in all {
             let _ = self.say(&request, Vec::new());
         }

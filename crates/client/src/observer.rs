@@ -32,6 +32,7 @@ impl Inner {
     pub fn end_watching(&mut self) {
         self.regions.values_mut().for_each(|region| region.consumer.unwatch());
         self.observing.end_all();
+        self.following.end_all();
     }
 }
 

@@ -368,6 +368,8 @@ impl RawService {
             | Reply::Policy { .. }
             | Reply::Watch { .. }
             | Reply::Observed { .. }
+            | Reply::Followed { .. }
+            | Reply::Unfollowed { .. }
             | Reply::Failed { .. }
             | Reply::Ruled { .. }
             | Reply::Waits { .. }

@@ -4,6 +4,7 @@ use super::adoption::Adopting;
 use super::attendance::Attendance;
 use super::connection::Connection;
 use super::descriptors::lifted;
+use super::following::Following;
 use super::held_back::Corks;
 use super::links::Pairs;
 use super::local_engine::LocalEngine;
@@ -70,6 +71,7 @@ pub(super) struct Inner {
     /// Rules for connections that have not become streams yet, by the broker's number.
     pub ruled: BTreeMap<u64, Rule>,
     pub observing: Observing,
+    pub following: Following,
     /// The text of the service's policy, once it was asked for.
     pub policy: Option<Vec<u8>>,
     /// Links to programs of this machine.
@@ -121,6 +123,7 @@ impl Shared {
             refused: None,
             ruled: BTreeMap::new(),
             observing: Observing::default(),
+            following: Following::default(),
             policy: None,
             pairs: Pairs::default(),
             version: OLDEST,

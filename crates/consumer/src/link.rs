@@ -71,9 +71,18 @@ pub fn open_link(ours: &OwnedFd, theirs: &OwnedFd) -> io::Result<Link> {
     Link::new(ours, theirs).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))
 }
 
+/// A side that this program only follows ([`baton_pair::Follower`]), which writes nothing.
+///
+/// # Errors
+/// As for [`open_link`].
+pub fn read_side(file: &OwnedFd) -> io::Result<Arc<Side>> {
+    sys::memory::side(file.as_fd(), sealed_len(file)?, false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_pair::Follower;
     use std::num::NonZeroU64;
 
     #[test]
@@ -89,6 +98,11 @@ mod tests {
         assert_eq!(one.write(b"through memory").unwrap().0, 14);
         let mut got = [0; 20];
         assert_eq!(other.read(&mut got).unwrap().0, 14);
+        assert_eq!(&got[..14], b"through memory");
+        // A follower only reads.
+        let mut follower = Follower::new(seen.map(|file| read_side(&file).unwrap()), 2, number).unwrap();
+        assert_eq!(follower.look().unwrap().course.written, [14, 0]);
+        assert_eq!(follower.read(0, 14, &mut got).unwrap().count, 14);
         assert_eq!(&got[..14], b"through memory");
     }
 }

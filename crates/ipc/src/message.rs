@@ -33,7 +33,7 @@
 mod fields;
 mod parts;
 
-pub use parts::{Entry, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
+pub use parts::{Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
 
 use crate::load::Past;
 use crate::messages;
@@ -214,6 +214,16 @@ messages! {
             /// The engine records one message in this many, on average. It records more if another observer
             /// wants more.
             every: u32,
+        },
+        /// Reads along what pairs exchange, until this program disconnects (version 6): one
+        /// [`Reply::Followed`] for each pair of this user's programs, then [`Reply::Done`] with their number.
+        /// Pairs that come later follow by themselves ([`Reply::Failed`] if this program or too many of its
+        /// user's follow already).
+        28 Follow {
+            /// Number that [`Reply::Done`] or [`Reply::Failed`] repeats.
+            ask: u64,
+            /// Selects them by the tuple of either end.
+            which: Selector,
         },
         /// Answers [`Reply::Restarted`]: the program has this connection.
         15 Has {
@@ -407,6 +417,21 @@ messages! {
             slot: u32,
             /// Number of the pair, which the slot never had before.
             number: u64,
+        },
+        /// A pair that may be read along, in answer to [`Request::Follow`]. The descriptors are the files of
+        /// its link's two sides, which can only be read.
+        30 Followed {
+            /// Its numbers, and where it is.
+            pair: FollowedPair,
+        },
+        /// A pair of [`Reply::Followed`] has left its slot.
+        31 Unfollowed {
+            /// Number of the pair.
+            number: u64,
+            /// Bytes of each end that count as the pair's. Those beyond are the kernel's.
+            written: (u64, u64),
+            /// The code of the reason for which both ends are in the kernel; empty if the connection has ended.
+            home: String,
         },
         /// The request cannot be carried out, and nothing has changed.
         20 Failed {

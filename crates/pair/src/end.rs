@@ -2,7 +2,7 @@
 
 use crate::peer::{Ending, Fault, Peer};
 use crate::shared::{Bell, Shared};
-use crate::words::{Block, NEVER, fence};
+use crate::words::{Block, Inward, NEVER, fence};
 use core::num::NonZeroU64;
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A stream goes back to its area's first byte rather than touch another page, where it can.
 const PAGE: u64 = if cfg!(loom) { 1 } else { 4096 };
 /// An end that is taken over has come no further than this, so that its sums cannot overflow.
-const FARTHEST: u64 = 1 << 62;
+pub(crate) const FARTHEST: u64 = 1 << 62;
 
 /// Why nothing can be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -70,7 +70,11 @@ pub struct End {
 impl End {
     pub(crate) fn begin(shared: Arc<Shared>, slot: u32, number: NonZeroU64) -> End {
         let block = shared.ours.block(slot);
-        for word in [&block.out.head, &block.out.origin, &block.inward.tail] {
+        // A follower of the slot's last pair is not to take these words for that pair's.
+        block.out.number.store(0, Relaxed);
+        fence(Release);
+        let Inward { tail, reach, prior, .. } = &block.inward;
+        for word in [&block.out.head, &block.out.origin, tail, reach, prior] {
             word.store(0, Relaxed);
         }
         block.out.end.store(Ending::Open as u32, Relaxed);
@@ -153,6 +157,9 @@ impl End {
         }
         let (first, second) = self.place(count as u64)?;
         let (ours, slot) = (&self.shared.ours, self.slot);
+        // A follower that reads one of the bytes below finds these words, too (`follower`).
+        ours.block(slot).inward.reach.store(self.written + count as u64, Relaxed);
+        fence(Release);
         ours.copy_in(slot, first.0, &bytes[..first.1]);
         ours.copy_in(slot, 0, &bytes[first.1..first.1 + second]);
         self.written += count as u64;
@@ -172,14 +179,20 @@ impl End {
         if offset != 0 && (offset - 1) / PAGE != (offset + count - 1) / PAGE {
             self.look_out()?;
             if self.peer.tail == self.written {
-                self.origin = self.written;
-                self.block().out.origin.store(self.origin, Relaxed);
+                self.begin_again(self.origin);
                 offset = 0;
             }
         }
         self.touched = self.touched.max(offset + count).min(area);
         let first = count.min(area - offset);
         Ok(((offset as u32, first as usize), (count - first) as usize))
+    }
+
+    /// The next byte lies at the area's first one. Bytes from position `prior` on lie where they were.
+    fn begin_again(&mut self, prior: u64) {
+        self.block().inward.prior.store(prior, Relaxed);
+        self.origin = self.written;
+        self.block().out.origin.store(self.origin, Release);
     }
 
     /// True once a broker has stopped the pair ([`Course::stop`](crate::Course::stop)): it goes home.
@@ -417,8 +430,7 @@ impl End {
         if self.peer.tail != self.written || self.touched <= keep {
             return Ok(None);
         }
-        self.origin = self.written;
-        self.block().out.origin.store(self.origin, Relaxed);
+        self.begin_again(self.written);
         let start = self.shared.ours.area_of(self.slot).start;
         let touched = self.touched.next_multiple_of(PAGE);
         self.touched = keep;

@@ -31,6 +31,7 @@
 
 mod course;
 mod end;
+mod follower;
 mod layout;
 mod link;
 #[cfg(loom)]
@@ -47,6 +48,7 @@ pub mod words;
 
 pub use course::Course;
 pub use end::{End, Positions, WriteError};
+pub use follower::{Follower, Passed, Sight, Stage};
 pub use layout::{Layout, LayoutError, MAX_AREA_BYTES, MAX_SLOTS, MIN_AREA_BYTES};
 pub use link::{Link, LinkError, SlotError};
 pub use memory::Side;

@@ -15,11 +15,24 @@ pub struct Side {
     seen: Vec<AtomicU64>,
     blocks: Vec<Block>,
     areas: Vec<(AtomicU8, loom::cell::UnsafeCell<()>)>,
+    /// The bytes again, as those who follow may find them: what is stored may be seen late. Empty if nobody does,
+    /// which spares other models many states.
+    followed: Vec<loom::sync::atomic::AtomicU8>,
 }
 
 impl Side {
     /// A new side, for a model.
     pub fn heap(layout: Layout) -> Arc<Side> {
+        Side::new(layout, 0)
+    }
+
+    /// A new side, for a model with a follower.
+    #[cfg(test)]
+    pub(crate) fn followed(layout: Layout) -> Arc<Side> {
+        Side::new(layout, layout.slots() * layout.area_bytes())
+    }
+
+    fn new(layout: Layout, followed: u32) -> Arc<Side> {
         let bits = || (0..layout.bit_words()).map(|_| AtomicU64::new(0)).collect();
         let bytes = layout.slots() * layout.area_bytes();
         Arc::new(Side {
@@ -29,6 +42,7 @@ impl Side {
             seen: bits(),
             blocks: (0..layout.slots()).map(|_| Block::unused()).collect(),
             areas: (0..bytes).map(|_| (AtomicU8::new(0), loom::cell::UnsafeCell::new(()))).collect(),
+            followed: (0..followed).map(|_| loom::sync::atomic::AtomicU8::new(0)).collect(),
         })
     }
 
@@ -67,11 +81,23 @@ impl Side {
         for ((place, watch), byte) in self.area(slot, offset, bytes.len()).iter().zip(bytes) {
             watch.with_mut(|_| place.store(*byte, Relaxed));
         }
+        let start = self.area_of(slot).start + offset as usize;
+        for (place, byte) in self.followed.iter().skip(start).zip(bytes) {
+            place.store(*byte, Relaxed);
+        }
     }
 
     pub(crate) fn copy_out(&self, slot: u32, offset: u32, bytes: &mut [u8]) {
         for ((place, watch), byte) in self.area(slot, offset, bytes.len()).iter().zip(bytes) {
             *byte = watch.with(|_| place.load(Relaxed));
+        }
+    }
+
+    /// As [`Side::copy_out`], of bytes that may be copied in meanwhile.
+    pub(crate) fn copy_along(&self, slot: u32, offset: u32, bytes: &mut [u8]) {
+        let start = self.area_of(slot).start + offset as usize;
+        for (place, byte) in self.followed[start..].iter().zip(bytes) {
+            *byte = place.load(Relaxed);
         }
     }
 }

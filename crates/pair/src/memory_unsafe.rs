@@ -10,13 +10,16 @@
 //!   that one.
 //!
 //! The bytes of an area may change while they are copied out, if its owner breaks the rules: the reader
-//! then gets garbage of the owner's making. No decision depends on bytes read there.
+//! then gets garbage of the owner's making. No decision depends on bytes read there. A follower's copies
+//! may meet writes of an owner that keeps to the rules; they are atomic loads, and `follower` finds out.
 
 use crate::layout::{Geometry, LINES, Layout, LayoutError};
 use crate::words::{AtomicU64, Block, Header, SLEEPS_OFFSET};
 use core::any::Any;
 use core::ops::Range;
 use core::ptr::{NonNull, copy_nonoverlapping};
+use core::sync::atomic::AtomicU8;
+use core::sync::atomic::Ordering::Relaxed;
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
 use std::sync::Arc;
@@ -208,6 +211,27 @@ impl Side {
         // SAFETY: as in `copy_in`.
         unsafe { copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) }
     }
+
+    /// Fills `bytes` from a slot's area, which has so many, while its owner may write any of them.
+    pub(crate) fn copy_along(&self, slot: u32, offset: u32, bytes: &mut [u8]) {
+        let from = self.area(slot, offset, bytes.len());
+        // Loads of whole words need an address that the memory, not `bytes`, determines.
+        let ahead = from.align_offset(size_of::<u64>()).min(bytes.len());
+        let (first, rest) = bytes.split_at_mut(ahead);
+        let (words, last) = rest.as_chunks_mut::<{ size_of::<u64>() }>();
+        let single = |at: usize| {
+            // SAFETY: one of the bytes at `from`, which were asserted to lie within the area.
+            unsafe { AtomicU8::from_ptr(from.add(at)) }.load(Relaxed)
+        };
+        first.iter_mut().enumerate().for_each(|(at, byte)| *byte = single(at));
+        for (at, word) in words.iter_mut().enumerate() {
+            // SAFETY: as above, for eight bytes from an aligned address on.
+            let value = unsafe { AtomicU64::from_ptr(from.add(ahead + at * size_of::<u64>()).cast()) };
+            *word = value.load(Relaxed).to_ne_bytes();
+        }
+        let behind = ahead + words.len() * size_of::<u64>();
+        last.iter_mut().enumerate().for_each(|(at, byte)| *byte = single(behind + at));
+    }
 }
 
 impl fmt::Debug for Side {
@@ -273,8 +297,17 @@ mod tests {
             let mut bytes = [0; 4096];
             side.copy_out(slot, 0, &mut bytes);
             assert_eq!(bytes, [slot as u8 + 1; 4096]);
+            side.copy_along(slot, 0, &mut bytes);
+            assert_eq!(bytes, [slot as u8 + 1; 4096]);
             let range = side.area_of(slot);
             assert!(range.start.is_multiple_of(4096) && range.end <= layout().bytes());
+        }
+        let ramp: Vec<u8> = (0..64).collect();
+        side.copy_in(1, 100, &ramp);
+        for (start, len) in [(0, 64), (1, 3), (3, 30), (4, 8), (7, 0), (5, 59)] {
+            let mut bytes = vec![0; len];
+            side.copy_along(1, 100 + start as u32, &mut bytes);
+            assert_eq!(bytes, ramp[start..start + len]);
         }
         assert_eq!(side.block(2).out.head.load(core::sync::atomic::Ordering::Relaxed), 0);
     }

@@ -50,6 +50,10 @@ pub enum Fault {
     /// The peer's end went back.
     #[error("the peer's end went from {0:?} back to {1:?}")]
     EndBack(Ending, Ending),
+    /// A program wrote more than it had announced. Only a follower can see this, from programs whose library
+    /// does not announce what it writes.
+    #[error("{1} bytes were written, of which {0} were announced")]
+    Unannounced(u64, u64),
 }
 
 impl Ending {

@@ -5,7 +5,7 @@
 //! sleeps for good, and one in which a byte is read while it is written. It runs threads to their end
 //! without a join, which would take a bell that rings late for the end of the thread that it waits for.
 
-use crate::{Bell, End, Ending, Layout, Link, Side};
+use crate::{Bell, End, Ending, Follower, Layout, Link, Side};
 use core::num::NonZeroU64;
 use loom::thread::{self, Thread};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn model(switches: usize, run: impl Fn() + Sync + Send + 'static) {
 
 #[test]
 fn a_reader_that_sleeps_gets_a_byte_and_the_end() {
-    loom::model(|| {
+    model(4, || {
         let (x, y) = sides();
         let mut reader = Program::new(&y, &x, None);
         let here = thread::current();
@@ -265,4 +265,44 @@ fn two_connections_of_a_link_tell_from_two_threads() {
             ours.news(|slot| ready[slot as usize] |= ends[slot as usize].ask_for_data(1).unwrap());
         }
     });
+}
+
+/// A connection in one thread, whose writes and reads a script says, and its follower in another.
+fn follow(script: &'static [(&'static [u8], usize)]) {
+    model(2, move || {
+        let layout = Layout::new(1, 2).unwrap();
+        let (x, y) = (Side::followed(layout), Side::heap(layout));
+        let mut follower = Follower::new([x.clone(), y.clone()], 0, NUMBER).unwrap();
+        let (mut writer, mut reader) = (Program::new(&x, &y, None), Program::new(&y, &x, None));
+        let ends = thread::spawn(move || {
+            for (bytes, read) in script {
+                assert_eq!(writer.write(bytes), bytes.len());
+                assert_eq!(reader.read(&mut [0; 2][..*read]), *read);
+            }
+        });
+        let mut follow = || {
+            let until = follower.look().unwrap().course.written[0];
+            while follower.passed(0) < until {
+                let mut bytes = [0; 2];
+                let passed = follower.read(0, until, &mut bytes).unwrap();
+                // The byte at a position is one more than the position.
+                let expected = (passed.from as u8 + 1..).take(passed.count);
+                assert!(expected.eq(bytes[..passed.count].iter().copied()), "{passed:?} {bytes:?}");
+            }
+        };
+        follow();
+        follow();
+        ends.join().unwrap();
+        follow();
+    });
+}
+
+#[test]
+fn a_follower_meets_writes_that_go_round_the_area() {
+    follow(&[(&[1, 2], 1), (&[3], 1), (&[4], 1)]);
+}
+
+#[test]
+fn a_follower_meets_writes_that_begin_again() {
+    follow(&[(&[1], 1), (&[2], 1), (&[3], 1)]);
 }

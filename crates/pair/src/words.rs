@@ -18,8 +18,11 @@
 //!
 //! ```text
 //!  line out   number head origin room_at | end
-//!  line in    tail data_at
+//!  line in    tail data_at | reach prior
 //! ```
+//!
+//! `reach` and `prior` are for those who read along ([`follower`](crate::Follower)). They lie on this line
+//! because its owner writes to it in any case, and a peer that waits for bytes does not look there.
 //!
 //! Positions count bytes since the pair began. A slot's next pair has another number, and starts at 0; a
 //! block whose number is not the pair's says nothing about it.
@@ -31,6 +34,7 @@
 //! | `tail` | at least what it was; at most what the writer has written |
 //! | `end` | 0, 1 or 2, and never less than it was |
 //! | `origin` | anything: the offset made of it is cut to the area |
+//! | `reach`, `prior` | anything: a follower gets other bytes of this program's own |
 //! | `data_at`, `room_at` | anything: they are compared, and decide whether the peer is told |
 //! | `sleeps`, `news`, `seen` | anything: they decide whether a bell rings, and which slots are looked at |
 
@@ -76,6 +80,10 @@ pub(crate) struct Inward {
     pub(crate) tail: AtomicU64,
     /// The owner wants to be told once the peer has written up to here.
     pub(crate) data_at: AtomicU64,
+    /// The owner has written no byte at or beyond this position, not even in part. Stored before the bytes.
+    pub(crate) reach: AtomicU64,
+    /// The origin before the present one; not below `origin` if nothing before `origin` is left.
+    pub(crate) prior: AtomicU64,
 }
 
 impl Block {
@@ -91,7 +99,7 @@ impl Block {
             end: AtomicU32::new(0),
             stopped: word(),
         };
-        Block { out, inward: Inward { tail: word(), data_at: word() } }
+        Block { out, inward: Inward { tail: word(), data_at: word(), reach: word(), prior: word() } }
     }
 }
 

@@ -47,6 +47,8 @@ pub struct CaptureStatus {
     pub dropped: u64,
     /// Why writing ended, if it failed: the reader is gone, the disk is full.
     pub failure: Option<String>,
+    /// It failed since the reader of a pipe is gone.
+    pub reader_gone: bool,
 }
 
 /// State that the port and the writing thread share.
@@ -55,7 +57,7 @@ struct Shared {
     buffer: Vec<u8>,
     closing: bool,
     finished: bool,
-    failure: Option<String>,
+    failure: Option<io::Error>,
 }
 
 struct Queue {
@@ -113,12 +115,26 @@ impl Capture {
 
     /// Counts of the frames so far.
     pub fn status(&self) -> CaptureStatus {
-        let failure = self.queue.lock().failure.clone();
-        CaptureStatus { captured: self.captured, dropped: self.dropped, failure }
+        let shared = self.queue.lock();
+        let failure = shared.failure.as_ref();
+        let reader_gone = failure.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
+        let failure = failure.map(ToString::to_string);
+        CaptureStatus { captured: self.captured, dropped: self.dropped, failure, reader_gone }
     }
 
-    /// Writes the head of the capture.
-    fn describe(&mut self, name: &str, ethernet: bool) {
+    /// Ends the capture once the rest is written, as long as its reader takes it.
+    pub fn finish(mut self) -> CaptureStatus {
+        self.close();
+        self.status()
+    }
+
+    /// True if frames of so many bytes in all, each with its block's overhead, still fit into the buffer.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.queue.lock().buffer.len() + bytes <= BUFFER_MAX
+    }
+
+    /// Writes the head of the capture: an interface called `name`, with Ethernet frames or IP packets.
+    pub fn describe(&mut self, name: &str, ethernet: bool) {
         pcapng::start(&mut self.queue.lock().buffer, name, ethernet);
     }
 
@@ -128,26 +144,31 @@ impl Capture {
 
     /// Puts one frame, which `fill` writes, into the buffer.
     fn add(&mut self, time_ns: u64, direction: Direction, len: usize, fill: impl FnOnce(&mut [u8])) {
+        self.add_about(&About { time_ns, direction, dropped: 0, comment: "" }, len, fill);
+    }
+
+    /// Puts one frame of `len` bytes, which `fill` writes, into the buffer. Frames that found no room before it
+    /// count as dropped, in addition to those that `about` knows of. [`Capture::hand_over`] has it written.
+    pub fn add_about(&mut self, about: &About<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
         let mut shared = self.queue.lock();
-        if shared.failure.is_some() || shared.buffer.len() + len + pcapng::PACKET_OVERHEAD > BUFFER_MAX {
+        let most = len + pcapng::PACKET_OVERHEAD + pcapng::comment_len(about.comment);
+        if shared.failure.is_some() || shared.buffer.len() + most > BUFFER_MAX {
             self.dropped += 1;
             self.unsaid += 1;
             return;
         }
-        let about = About { time_ns, direction, dropped: std::mem::take(&mut self.unsaid), comment: "" };
-        pcapng::packet(&mut shared.buffer, &about, len, fill);
+        let dropped = about.dropped + std::mem::take(&mut self.unsaid);
+        pcapng::packet(&mut shared.buffer, &About { dropped, ..*about }, len, fill);
         self.captured += 1;
     }
 
     /// Lets the thread write what is in the buffer.
-    fn hand_over(&self) {
+    pub fn hand_over(&self) {
         self.queue.changed.notify_all();
     }
-}
 
-impl Drop for Capture {
     /// Waits until the rest is written, as long as the reader takes it.
-    fn drop(&mut self) {
+    fn close(&mut self) {
         let mut shared = self.queue.lock();
         shared.closing = true;
         self.hand_over();
@@ -166,6 +187,12 @@ impl Drop for Capture {
             // It only fails by a panic, which has been reported where it was.
             let _ = writer.join();
         }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -189,7 +216,7 @@ fn write_all<W: Write>(queue: &Queue, open: impl FnOnce() -> io::Result<W>) {
         }
     });
     let mut shared = queue.lock();
-    shared.failure = result.err().map(|e| e.to_string());
+    shared.failure = result.err();
     shared.finished = true;
     shared.buffer = Vec::new();
     queue.changed.notify_all();

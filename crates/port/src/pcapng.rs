@@ -99,6 +99,11 @@ pub struct About<'a> {
     pub comment: &'a str,
 }
 
+/// The most bytes that a comment adds to a block.
+pub fn comment_len(comment: &str) -> usize {
+    if comment.is_empty() { 0 } else { 4 + comment.len().min(COMMENT_MAX) + 3 }
+}
+
 /// Appends a frame of `len` bytes, which `fill` writes.
 pub fn packet(out: &mut Vec<u8>, about: &About<'_>, len: usize, fill: impl FnOnce(&mut [u8])) {
     block(out, ENHANCED_PACKET, |out| {

@@ -2,11 +2,11 @@
 //!
 //! [`fuzz_ring`] takes its steps from arbitrary bytes; the fuzz target and the tests of `baton_pair` call
 //! it. Slot 0 is the hostile program's playground; slot 1 carries an honest connection of the same link,
-//! which must not suffer. The unsafe code here does what a hostile process could do through its mapping: it
+//! which must not suffer. Followers read along both: the honest one's bytes are what was written. The unsafe code here does what a hostile process could do through its mapping: it
 //! stores to any word of a side's memory, as atomics, so that this process stays within Rust's rules. It
 //! also guards the memory before and after each side.
 
-use baton_pair::{End, Layout, LayoutError, Link, Side, SlotError, WriteError};
+use baton_pair::{End, Follower, Layout, LayoutError, Link, Side, SlotError, WriteError};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::ptr::NonNull;
@@ -162,6 +162,7 @@ struct World {
     number: NonZeroU64,
     victim: Option<End>,
     honest: Honest,
+    followers: [Follower; 2],
 }
 
 /// Runs one script; panics if the honest program does what it must not.
@@ -174,10 +175,44 @@ pub fn fuzz_ring(data: &[u8]) {
     let honest = Honest { from: begin(&link, 1), to: begin(&back, 1), under_way: VecDeque::new(), next: 0 };
     let victim = Some(begin(&link, 0));
     drop(begin(&back, 0));
-    let mut world = World { ours, theirs, link, number, victim, honest };
+    let followers = [0, 1].map(|slot| follower(&ours, &theirs, slot, number));
+    let mut world = World { ours, theirs, link, number, victim, honest, followers };
     let mut script = Script(data);
-    while step(&mut world, &mut script).is_some() {}
+    while step(&mut world, &mut script).is_some() {
+        // Not after each step, so that followers lag behind.
+        if script.0.len() % 5 == 0 {
+            follow(&mut world);
+        }
+    }
     assert!(world.ours.guards_hold() && world.theirs.guards_hold(), "something was written outside a side");
+}
+
+fn follower(ours: &Hostage, theirs: &Hostage, slot: u32, number: NonZeroU64) -> Follower {
+    Follower::new([ours.side.clone(), theirs.side.clone()], slot, number).expect("there is such a slot")
+}
+
+/// Reads along. Nobody may know what a hostile program's words make of its own bytes.
+fn follow(world: &mut World) {
+    let World { ours, theirs, number, followers, .. } = world;
+    let mut bytes = [0; 700];
+    for at in [0, 1] {
+        let [hostile, honest] = followers;
+        if hostile.look().is_ok() {
+            let before = hostile.passed(at);
+            if let Ok(passed) = hostile.read(at, u64::MAX, &mut bytes) {
+                assert!(passed.count <= bytes.len() && passed.from >= before);
+                assert_eq!(passed.from + passed.count as u64, hostile.passed(at));
+            }
+        } else {
+            *hostile = follower(ours, theirs, 0, *number);
+        }
+        let written = honest.look().expect("an honest connection").course.written[at];
+        let before = honest.passed(at);
+        let passed = honest.read(at, written, &mut bytes).expect("an honest connection");
+        assert_eq!((passed.from, passed.from + passed.count as u64), (before + passed.lost, honest.passed(at)));
+        let expected = (0..passed.count as u64).map(|ahead| (passed.from + ahead) as u8);
+        assert!(expected.eq(bytes[..passed.count].iter().copied()), "what was written there");
+    }
 }
 
 /// Whether a word is one of the honest connection's.
@@ -189,7 +224,7 @@ fn is_honest(word: usize) -> bool {
 
 fn step(world: &mut World, script: &mut Script<'_>) -> Option<()> {
     let step = script.byte()?;
-    let World { ours, theirs, link, number, victim, honest } = world;
+    let World { ours, theirs, link, number, victim, honest, .. } = world;
     match step % 14 {
         0 => {
             let word = script.short()? % theirs.words;

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod bump;
 mod bump_bench;
 pub mod calibrate;
+pub mod capture;
 pub mod completions;
 pub mod control;
 pub mod demo;

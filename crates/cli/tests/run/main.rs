@@ -1,6 +1,7 @@
 //! `baton run`: real programs under it, between two namespaces.
 
 mod both_ends;
+mod capture;
 mod cpython;
 mod ends;
 mod explaining;
@@ -250,6 +251,13 @@ alone! {
     all_connections_of_engines_are_sampled:;
     a_run_prints_where_the_time_went:;
     a_service_that_is_not_there_is_said:;
+}
+
+alone! {
+    capture:
+    a_pair_is_captured_whole:;
+    a_capture_ends_where_the_kernel_goes_on:;
+    captures_say_what_they_cannot_do:;
 }
 
 alone! {

@@ -105,14 +105,14 @@ pub(crate) fn new_side(file: BorrowedFd<'_>, len: usize, layout: baton_pair::Lay
 }
 
 /// Maps a side of a link that another process made. One that is only to be read must be a link's other
-/// side. Forked children do not inherit it, because two processes would act as one end.
+/// side, or a follower's. Forked children do not inherit it, because two processes would act as one end.
 pub(crate) fn side(file: BorrowedFd<'_>, len: usize, writes: bool) -> io::Result<Arc<Side>> {
     let access = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let mapping = map_as(file, len, access)?;
     // SAFETY: as in `open`.
     unsafe { madvise(mapping.base.as_ptr().cast(), mapping.len, Advice::LinuxDontFork)? };
-    // SAFETY: as in `create`; a side that may only be read is taken as a link's other side, which the
-    // callers see to.
+    // SAFETY: as in `create`; a side that may only be read is taken as a link's other side or by
+    // a follower, which the callers see to.
     let side = unsafe { Side::open_raw_parts(mapping.base, len, Box::new(mapping)) };
     side.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }

@@ -1,6 +1,6 @@
 //! Encoding of the parts of messages.
 
-use super::{Entry, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
+use super::{Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
 use crate::codec::Field;
 
 impl Field for Loss {
@@ -100,6 +100,22 @@ impl Field for Selector {
             2 => Selector::Tuple(Field::take(from)?),
             _ => return None,
         })
+    }
+}
+
+impl Field for FollowedPair {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.number, (self.link, self.slot)).put(out);
+        self.tuple.put(out);
+        (self.seqs, self.scales).put(out);
+        (self.programs, self.fresh).put(out);
+    }
+    fn take(from: &mut &[u8]) -> Option<FollowedPair> {
+        let (number, (link, slot)) = Field::take(from)?;
+        let tuple = Field::take(from)?;
+        let (seqs, scales) = Field::take(from)?;
+        let (programs, fresh) = Field::take(from)?;
+        Some(FollowedPair { number, link, slot, tuple, seqs, scales, programs, fresh })
     }
 }
 

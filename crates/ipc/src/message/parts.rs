@@ -131,6 +131,27 @@ pub struct ProgramId {
     pub uid: u32,
 }
 
+/// A pair whose bytes a program reads along. Each field with two values has that of the first side first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FollowedPair {
+    /// Number of the pair, which no other ever has.
+    pub number: u64,
+    /// Number of the link.
+    pub link: u32,
+    /// Its slot there.
+    pub slot: u32,
+    /// The tuple of the end at the first side.
+    pub tuple: Tuple,
+    /// The sequence number of the first byte that each end writes.
+    pub seqs: (u32, u32),
+    /// The scale of each end's window (RFC 7323); 0 if windows are not scaled.
+    pub scales: (u8, u8),
+    /// The programs of both ends.
+    pub programs: (ProgramId, ProgramId),
+    /// It has just begun, so nothing was missed.
+    pub fresh: bool,
+}
+
 /// Bytes in both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Transferred {

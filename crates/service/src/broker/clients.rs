@@ -112,6 +112,11 @@ impl Client {
         self.version.is_some_and(|version| version >= 5) && self.raw.is_none()
     }
 
+    /// Returns true if the program announces what it is about to write to a link, so that others can read along.
+    pub fn announces(&self) -> bool {
+        self.version.is_some_and(|version| version >= 6)
+    }
+
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);
@@ -336,6 +341,7 @@ impl Broker {
             Request::Observe { ask, which, pid, every } => {
                 self.begin_observing(Asker { client, ask }, which, pid, every)
             }
+            Request::Follow { ask, which } => self.begin_following(Asker { client, ask }, which),
             Request::Stop { .. } | Request::Upgrade { .. } | Request::Join { .. } | Request::Reload { .. } => {
                 return Err("only root and the service's user may do this".into());
             }
@@ -444,6 +450,7 @@ impl Broker {
         }
         self.checkpoints.forget(record::client(client));
         self.end_observing(client);
+        self.end_following(client);
         self.meetings_without(client);
         self.reap_engines_of(client);
         for id in self.connections.ids(|connection| connection.client == client) {

@@ -67,6 +67,11 @@ impl Links {
         !self.meetings.is_empty()
     }
 
+    /// Descriptors of both sides of a link, which permit reading alone.
+    pub fn read_only(&self, link: u32) -> Option<Vec<OwnedFd>> {
+        self.all.get(&link)?.sides.iter().map(SharedSide::read_only).collect::<io::Result<_>>().ok()
+    }
+
     /// Stops a pair and says how far it has come.
     ///
     /// # Errors
@@ -172,6 +177,7 @@ impl Broker {
 
     /// A connection's end no longer needs its slot.
     pub(super) fn leave_link(&mut self, id: u64, place: PairPlace) {
+        self.end_followed(place, None);
         self.checkpoints.forget(record::pair(id));
         if let Some(link) = self.links.all.get_mut(&place.link) {
             link.taken.remove(&(place.slot, place.first));

@@ -38,6 +38,7 @@ mod discard;
 mod engine_slot;
 mod evict;
 mod facing;
+mod follow;
 mod from_ledger;
 mod hand_off;
 mod host;
@@ -147,6 +148,7 @@ pub struct Broker {
     connections: Connections,
     jobs: Vec<admin::Job>,
     observers: observe::Observers,
+    followers: follow::Followers,
     closers: Closers,
     /// Programs that did not read what the broker sent them.
     deaf: Vec<u32>,
@@ -209,6 +211,7 @@ impl Broker {
                     journal,
                     jobs: Vec::new(),
                     observers: observe::Observers::default(),
+                    followers: follow::Followers::default(),
                     closers,
                     deaf: Vec::new(),
                     gaps: Vec::new(),

@@ -193,6 +193,7 @@ impl Broker {
             );
             self.note(ends[at]);
         }
+        self.show_pair(ends[0]);
         ends.into_iter().for_each(|id| self.bring_to_pair(id));
         self.are_joined(ends);
     }

@@ -77,6 +77,7 @@ impl Broker {
         if coming.len() < 2 {
             return ends.into_iter().for_each(|id| self.lost(id, "what was captured contradicts its end"));
         }
+        self.end_followed(place, Some((course.written, why)));
         self.rebuild_both(coming);
     }
 

@@ -12,6 +12,7 @@ mod conntrack_ends;
 mod corpus;
 mod direct;
 mod events;
+mod followers;
 mod gaps;
 mod hostile;
 mod killed_beside;
