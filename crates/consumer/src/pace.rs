@@ -30,6 +30,11 @@ impl Look {
 /// Most frames and payload bytes between two pauses that count as little work.
 const LITTLE: (usize, u64) = (2, 4096);
 
+/// Pauses without a look after one that found nothing, at first. Each that finds nothing doubles them, up to
+/// [`MOST_SKIPPED`]: where other programs use all CPUs the peer cannot run meanwhile, and each look costs them time.
+const SKIPPED: u32 = 16;
+const MOST_SKIPPED: u32 = 1024;
+
 /// Statistics of the pauses so far.
 #[derive(Debug)]
 pub struct Pace {
@@ -42,12 +47,26 @@ pub struct Pace {
     may_look: bool,
     /// How long it would pay to poll in the last pause, in nanoseconds.
     look_ns: u64,
+    /// It was polled in the last pause.
+    looked: bool,
+    /// Pauses to come without a look, and how many the next look that finds nothing leads to.
+    skip: u32,
+    skips: u32,
 }
 
 impl Pace {
     /// Starts without statistics. `cpus` is the number of CPUs that this process may use.
     pub fn new(cpus: usize) -> Pace {
-        Pace { usual_ns: u64::MAX, frames: 0, bytes: 0, may_look: cpus > 1, look_ns: Look::DEVICE.look_ns }
+        Pace {
+            usual_ns: u64::MAX,
+            frames: 0,
+            bytes: 0,
+            may_look: cpus > 1,
+            look_ns: Look::DEVICE.look_ns,
+            looked: false,
+            skip: 0,
+            skips: SKIPPED,
+        }
     }
 
     /// Counts received frames.
@@ -61,12 +80,20 @@ impl Pace {
         self.look_ns = look.look_ns;
         let little = self.frames <= LITTLE.0 && bytes - self.bytes <= LITTLE.1;
         (self.frames, self.bytes) = (0, bytes);
-        if self.may_look && little && self.usual_ns <= look.short_ns { look.look_ns } else { 0 }
+        let looks = self.may_look && little && self.usual_ns <= look.short_ns;
+        self.looked = looks && self.skip == 0;
+        self.skip -= u32::from(looks && self.skip > 0);
+        if self.looked { look.look_ns } else { 0 }
     }
 
     /// Ends a pause of `ns` nanoseconds. A single long pause takes effect at once, short ones only
     /// after many.
     pub fn on_resume(&mut self, ns: u64) {
+        if self.looked && ns > self.look_ns {
+            (self.skip, self.skips) = (self.skips, (2 * self.skips).min(MOST_SKIPPED));
+        } else if self.looked {
+            self.skips = SKIPPED.max(self.skips / 2);
+        }
         let most = 10 * self.look_ns;
         let ns = ns.min(most);
         self.usual_ns = if ns > self.look_ns { ns } else { (self.usual_ns.min(most) * 7 + ns) / 8 };
@@ -103,5 +130,26 @@ mod tests {
         assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE), 0, "much payload");
         assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), Look::DEVICE.look_ns);
         assert_eq!(after(&mut Pace::new(1), 40, 10_000), 0, "one CPU");
+    }
+
+    #[test]
+    fn looks_that_find_nothing_become_rare_and_common_again() {
+        // Without a look a pause lasts 50 µs; the peer cannot run during a look.
+        let (mut pace, mut looks) = (Pace::new(2), 0);
+        for _ in 0..20_000 {
+            pace.on_frames(1);
+            let look = pace.on_pause(pace.bytes + 128, Look::DEVICE);
+            looks += u32::from(look > 0);
+            pace.on_resume(look + 50_000);
+        }
+        assert!((10..40).contains(&looks), "{looks}");
+        // Now it can.
+        let mut looks = 0;
+        for _ in 0..20_000 {
+            pace.on_frames(1);
+            looks += u32::from(pace.on_pause(pace.bytes + 128, Look::DEVICE) > 0);
+            pace.on_resume(10_000);
+        }
+        assert!(looks > 18_000, "{looks}");
     }
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A user's followers see the pairs of that user's programs, as in a list. The files are those of a whole link,
-//! which is memory of two programs: whoever may follow one pair of a link may follow all of them.
+//! which is memory of two programs: a user that may follow one pair of a link may follow all of them.
 
 use super::Broker;
 use super::admin::Asker;
