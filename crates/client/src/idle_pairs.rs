@@ -4,7 +4,7 @@
 //! * If both programs have filled their areas and neither reads, each may be waiting for the other to read
 //!   first. The kernel, whose buffers are larger, would have taken more, so such a pair goes home.
 
-use super::location::InPair;
+use super::location::{InPair, Stand};
 use super::shared::Inner;
 use baton_ipc::engine::monotonic;
 use baton_ipc::message::Request;
@@ -15,10 +15,6 @@ use std::time::Duration;
 
 /// Time between two looks.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// How far a pair had come at the last look: bytes written and read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Stand(u64, u64);
 
 /// Gives the memory that a pair does not use back. Its pages come again, zeroed, with the next write.
 fn give_back(end: &mut End, file: BorrowedFd<'_>) -> Result<(), Fault> {
@@ -34,7 +30,7 @@ fn give_back(end: &mut End, file: BorrowedFd<'_>) -> Result<(), Fault> {
 fn is_stuck(pair: &mut InPair, file: BorrowedFd<'_>) -> bool {
     let stood = pair.stood;
     let looked = pair.end.with(|end| {
-        let now = Stand(end.written_total(), end.read_total());
+        let now = Stand { written: end.written_total(), read: end.read_total() };
         let stands = stood == Some(now);
         if stands {
             give_back(end, file)?;

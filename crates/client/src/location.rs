@@ -11,7 +11,6 @@
 //!  any --> Ended
 //! ```
 
-use super::idle_pairs::Stand;
 use super::near::PairEnd;
 use baton_consumer::adoption::Remains;
 use baton_consumer::consumer::Conn;
@@ -91,6 +90,13 @@ pub(super) struct InPair {
     pub end: Arc<PairEnd>,
     /// How far it had come when the library's thread looked last.
     pub stood: Option<Stand>,
+}
+
+/// How far a pair has come, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Stand {
+    pub written: u64,
+    pub read: u64,
 }
 
 /// A question of the program for `TCP_INFO`, which only the engine can answer.
