@@ -76,6 +76,7 @@ impl End {
         block.out.end.store(Ending::Open as u32, Relaxed);
         block.out.room_at.store(NEVER, Relaxed);
         block.inward.data_at.store(NEVER, Relaxed);
+        block.inward.held.store(0, Relaxed);
         block.out.number.store(number.get(), Release);
         End::at(shared, slot, Peer::new(number, 0))
     }
@@ -282,6 +283,16 @@ impl End {
         theirs.copy_out(slot, offset, &mut into[..first]);
         theirs.copy_out(slot, 0, &mut into[first..count]);
         Ok(count)
+    }
+
+    /// Says whether this end's program has yet to read bytes that came to it before the pair began.
+    pub fn hold(&mut self, holds: bool) {
+        self.block().inward.held.store(holds.into(), Relaxed);
+    }
+
+    /// True if this end's program leaves bytes unread: those that it [holds](End::hold), or the peer's.
+    pub fn leaves_unread(&mut self) -> bool {
+        self.block().inward.held.load(Relaxed) != 0 || self.readable().map_or(true, |bytes| bytes > 0)
     }
 
     /// Bytes that can be read now.

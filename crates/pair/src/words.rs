@@ -18,7 +18,7 @@
 //!
 //! ```text
 //!  line out   number head origin room_at | end
-//!  line in    tail data_at
+//!  line in    tail data_at held
 //! ```
 //!
 //! Positions count bytes since the pair began. A slot's next pair has another number, and starts at 0; a
@@ -32,6 +32,7 @@
 //! | `end` | 0, 1 or 2, and never less than it was |
 //! | `origin` | anything: the offset made of it is cut to the area |
 //! | `data_at`, `room_at` | anything: they are compared, and decide whether the peer is told |
+//! | `held` | nothing: the broker alone reads it, of a program that has gone |
 //! | `sleeps`, `news`, `seen` | anything: they decide whether a bell rings, and which slots are looked at |
 
 #[cfg(not(loom))]
@@ -76,6 +77,8 @@ pub(crate) struct Inward {
     pub(crate) tail: AtomicU64,
     /// The owner wants to be told once the peer has written up to here.
     pub(crate) data_at: AtomicU64,
+    /// 1 while the owner has yet to read bytes that came to it before the pair began.
+    pub(crate) held: AtomicU32,
 }
 
 impl Block {
@@ -91,7 +94,7 @@ impl Block {
             end: AtomicU32::new(0),
             stopped: word(),
         };
-        Block { out, inward: Inward { tail: word(), data_at: word() } }
+        Block { out, inward: Inward { tail: word(), data_at: word(), held: AtomicU32::new(0) } }
     }
 }
 
