@@ -372,6 +372,7 @@ impl RawService {
             | Reply::Ruled { .. }
             | Reply::Waits { .. }
             | Reply::Link { .. }
+            | Reply::Unlink { .. }
             | Reply::Pair { .. }
             | Reply::GivenBack { .. }
             | Reply::Info { .. } => {}

@@ -17,8 +17,9 @@ pub const OLDEST: u32 = 1;
 /// the time of messages goes, in memory that newer code does not read. Version 5 does so
 /// ([`Request::Observe`], [`Reply::Watch`](crate::message::Reply::Watch)), also of one message in so many, and with the
 /// slowest messages. It also joins both ends of a connection on this machine
-/// ([`Reply::Link`](crate::message::Reply::Link), [`Reply::Pair`](crate::message::Reply::Pair)).
-pub const NEWEST: u32 = 5;
+/// ([`Reply::Link`](crate::message::Reply::Link), [`Reply::Pair`](crate::message::Reply::Pair)). A program of
+/// version 6 is told when a link is no longer needed ([`Reply::Unlink`](crate::message::Reply::Unlink)).
+pub const NEWEST: u32 = 6;
 
 /// A program's first message.
 pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };

@@ -4,6 +4,7 @@
 //! either program.
 
 use super::Broker;
+use super::clients::Client;
 use baton_consumer::link::SharedSide;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, PairPlace, Record};
@@ -92,8 +93,7 @@ impl Links {
     /// yet to begin, else a FIN.
     pub fn end(&self, place: PairPlace) {
         let ended = self.as_program(place, |end| {
-            let unread = end.readable().map_or(true, |bytes| bytes > 0);
-            let _ = if unread { end.reset() } else { end.close() };
+            let _ = if end.leaves_unread() { end.reset() } else { end.close() };
         });
         if ended.is_some()
             && let Some(link) = self.all.get(&place.link)
@@ -173,12 +173,14 @@ impl Broker {
     /// A connection's end no longer needs its slot.
     pub(super) fn leave_link(&mut self, id: u64, place: PairPlace) {
         self.checkpoints.forget(record::pair(id));
-        if let Some(link) = self.links.all.get_mut(&place.link) {
-            link.taken.remove(&(place.slot, place.first));
-        }
+        let Some(link) = self.links.all.get_mut(&place.link) else { return };
+        link.taken.remove(&(place.slot, place.first));
+        let gone = link.clients.into_iter().find(|client| !self.clients.contains_key(client));
+        gone.into_iter().for_each(|client| self.forget_links(client));
     }
 
-    /// Forgets the links of a program that has gone, once no connection needs them.
+    /// Forgets the links of a program that has gone, once no connection needs them. So do the programs at the other
+    /// sides.
     pub(super) fn forget_links(&mut self, client: u32) {
         let gone: Vec<u32> = self
             .links
@@ -187,9 +189,14 @@ impl Broker {
             .filter(|(_, link)| link.clients.contains(&client) && link.taken.is_empty())
             .map(|(number, _)| *number)
             .collect();
-        for link in gone {
-            self.links.all.remove(&link);
-            self.checkpoints.forget(record::link(link));
+        for number in gone {
+            let Some(link) = self.links.all.remove(&number) else { continue };
+            self.checkpoints.forget(record::link(number));
+            for (at, other) in link.clients.into_iter().enumerate() {
+                if self.clients.get(&other).is_some_and(Client::lets_links_go) {
+                    self.tell_client(other, &Reply::Unlink { link: number, first: at == 0 }, Vec::new());
+                }
+            }
         }
     }
 
