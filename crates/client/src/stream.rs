@@ -97,8 +97,8 @@ impl Stream {
         place.unwrap_or(Place::Ended)
     }
 
-    /// True if the service has restored the whole connection to the kernel and does without it: it received
-    /// something that only the kernel can deliver, urgent data, or the engine has too much to do.
+    /// True if the whole connection is in the kernel and the service does without it: it received something that
+    /// only the kernel can deliver, urgent data, or the engine has too much to do.
     /// [`Stream::take_back`] returns the socket. Until then reads and writes continue as on any connection
     /// in the kernel.
     pub fn is_given_back(&self) -> bool {

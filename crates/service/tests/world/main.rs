@@ -23,6 +23,7 @@ mod outlive;
 mod own_engines;
 mod pairs;
 mod pairs_deaths;
+mod pairs_urgent;
 mod path_mtu;
 mod policy;
 mod predict;
