@@ -460,6 +460,11 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
+        let out = &self.block().out;
+        if out.number.load(Relaxed) == self.peer.number() {
+            // After the last reading of the other side.
+            out.left.store(self.peer.number(), Release);
+        }
         self.shared.used[self.slot as usize].store(false, Release);
     }
 }

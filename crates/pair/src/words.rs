@@ -17,7 +17,7 @@
 //! about what its owner reads, which the peer reads to write:
 //!
 //! ```text
-//!  line out   number head origin room_at | end
+//!  line out   number head origin room_at | end left
 //!  line in    tail data_at held
 //! ```
 //!
@@ -68,6 +68,8 @@ pub(crate) struct Out {
     pub(crate) end: AtomicU32,
     /// The number of a pair that goes home: the owner writes nothing more. The broker writes this.
     pub(crate) stopped: AtomicU64,
+    /// The number of the last pair that the owner has let go of. The broker alone reads this.
+    pub(crate) left: AtomicU64,
 }
 
 /// About the bytes that the owner reads.
@@ -93,6 +95,7 @@ impl Block {
             room_at: word(),
             end: AtomicU32::new(0),
             stopped: word(),
+            left: word(),
         };
         Block { out, inward: Inward { tail: word(), data_at: word(), held: AtomicU32::new(0) } }
     }

@@ -8,7 +8,7 @@ use super::clients::Client;
 use baton_consumer::link::SharedSide;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, PairPlace, Record};
-use baton_pair::{Course, Layout, Link, Side, SlotError};
+use baton_pair::{Course, Layout, Link, Side, SlotError, is_let_go};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -18,6 +18,9 @@ use std::sync::Arc;
 
 /// Connections of a link. Two programs with more get another link.
 const SLOTS: u32 = 256;
+
+/// Links of two programs. A program that lets go of no slot gets no more.
+const LINKS: usize = 64;
 
 /// Bytes that a connection's end may have written and the other end not read. An area that fits into a
 /// processor's second-level cache is faster than a larger one.
@@ -47,8 +50,10 @@ impl PairLink {
         self.sides.each_ref().map(|side| &**side.side())
     }
 
+    /// A slot that no connection has, nor an end that has yet to hear that it went home.
     fn free_slot(&self) -> Option<u32> {
-        (0..SLOTS).find(|slot| [true, false].iter().all(|first| !self.taken.contains(&(*slot, *first))))
+        let is_taken = |slot: u32| [true, false].iter().any(|first| self.taken.contains(&(slot, *first)));
+        (0..SLOTS).find(|slot| !is_taken(*slot) && is_let_go(self.sides(), *slot))
     }
 
     /// Wakes the program at a side.
@@ -137,6 +142,9 @@ impl Broker {
     }
 
     fn make_link(&mut self, clients: [u32; 2]) -> io::Result<u32> {
+        if self.links.all.values().filter(|link| link.clients == clients).count() >= LINKS {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
         let layout = Layout::new(SLOTS, AREA).map_err(io::Error::other)?;
         let sides = [SharedSide::create(layout)?, SharedSide::create(layout)?];
         let bells = [self.bell_of(clients[0])?, self.bell_of(clients[1])?];
