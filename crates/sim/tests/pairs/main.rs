@@ -74,7 +74,7 @@ fn a_pair_goes_to_and_fro_at_every_step() {
         for (seed, totals) in (30..).zip(TOTALS) {
             let event = |at: usize| {
                 let (under_way, later) = STOPS[at / step % STOPS.len()];
-                if at / step % 2 == 0 { Event::Join } else { Event::Home { under_way, later } }
+                if (at / step).is_multiple_of(2) { Event::Join } else { Event::Home { under_way, later } }
             };
             let events: Vec<(usize, Event)> = (0..2000).step_by(step).map(|at| (at, event(at))).collect();
             let world = run(seed, totals, &events);
