@@ -142,7 +142,8 @@ pub fn kills(arguments: &[String]) -> Result<ExitCode> {
 
 /// Environment variables, and names of tests.
 fn kills_arguments(arguments: &[String]) -> Result<(BTreeMap<&'static str, String>, Vec<String>)> {
-    let mut settings = BTreeMap::from([("BATON_KILLS_ROUNDS", "100".to_owned())]);
+    let full = [("BATON_KILLS_ROUNDS", "100".to_owned()), ("BATON_KILLS_CONNECTIONS", "1000".to_owned())];
+    let mut settings = BTreeMap::from(full);
     let mut kinds = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
@@ -283,8 +284,9 @@ mod tests {
     fn kills_takes_numbers_and_kinds() {
         let (settings, kinds) = kills_arguments(&words("engine --seed 7 --rounds 5")).unwrap();
         assert_eq!(kinds, ["engine"]);
-        let expected = [("BATON_KILLS_ROUNDS", "5".to_owned()), ("BATON_KILLS_SEED", "7".to_owned())];
-        assert_eq!(settings, BTreeMap::from(expected));
+        let expected = [("ROUNDS", "5"), ("CONNECTIONS", "1000"), ("SEED", "7")];
+        let expected = expected.map(|(name, value)| (format!("BATON_KILLS_{name}"), value.to_owned()));
+        assert!(settings.into_iter().map(|(name, value)| (name.to_owned(), value)).eq(BTreeMap::from(expected)));
         assert_eq!(kills_arguments(&[]).unwrap().0["BATON_KILLS_ROUNDS"], "100");
         assert_eq!(kills_arguments(&words("--steer xdp")).unwrap().0["BATON_KILLS_STEER"], "xdp");
         for bad in ["--rounds", "--rounds many", "--round 5", "--steer dpdk"] {

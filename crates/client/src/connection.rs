@@ -322,12 +322,30 @@ impl Connection {
             return error;
         }
         self.armed |= events;
+        // Urgent data that cannot be acted on now would be reported again at once.
+        if self.is_whole_in_kernel() && !self.given_back.load(Ordering::Relaxed) {
+            self.armed |= EventFlags::PRI;
+        }
         self.arm(id, ready).err().unwrap_or(error)
+    }
+
+    /// True if the kernel has the whole stream, and every byte of it.
+    fn is_whole_in_kernel(&self) -> bool {
+        matches!(self.at, Location::Kernel(InKernel { skip: 0 })) && self.unread.is_empty() && self.unsent.is_empty()
+    }
+
+    /// Urgent data has arrived, which only the kernel delivers: gives the connection back, once nothing of it is
+    /// held here.
+    pub fn on_urgent(&mut self) {
+        if self.is_whole_in_kernel() && !self.given_back.load(Ordering::Relaxed) {
+            self.why_back = Some(Reason::UrgentData);
+            self.given_back.store(true, Ordering::Release);
+        }
     }
 
     /// Reports every change of the socket's readiness, for those who watch the stream.
     pub fn watch_socket(&mut self, id: u64, ready: BorrowedFd<'_>) {
-        let by_edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let by_edges = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::PRI | EventFlags::ET;
         if !self.armed.contains(by_edges) {
             self.armed = by_edges;
             // If the socket cannot be watched, its state is polled at the next look.

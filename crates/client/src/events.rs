@@ -169,6 +169,7 @@ impl Inner {
                 let fds = [fds.next(), fds.next(), fds.next(), fds.next()];
                 self.on_link(shared, (link, first), fds);
             }
+            Reply::Unlink { link, first } => self.pairs.forget((link, first)),
             Reply::Waits { seq, id } => self.on_waits(seq, id),
             Reply::Pair { incoming, first, slot, number } => {
                 self.on_pair(incoming, first, (slot, number), fds.next());

@@ -44,6 +44,24 @@ impl Pairs {
         self.links.insert(name, joined);
     }
 
+    /// Drops a link that no connection needs any more.
+    pub fn forget(&mut self, name: LinkName) {
+        self.links.remove(&name);
+        if self.links.is_empty() {
+            self.still_bell();
+        }
+    }
+
+    /// Takes in that somebody may have rung the bell.
+    fn still_bell(&mut self) {
+        if std::mem::take(&mut self.slept)
+            && let Some(bell) = &self.bell
+        {
+            // It does not block, and nobody may have rung it.
+            let _ = rustix::io::read(bell, &mut [0; 8]);
+        }
+    }
+
     /// The link of this name.
     pub fn at(&mut self, name: LinkName) -> Option<&mut Joined> {
         self.links.get_mut(&name)
@@ -74,12 +92,7 @@ impl Pairs {
 
     /// The connections of which there may be news.
     pub fn news(&mut self) -> Vec<u64> {
-        if std::mem::take(&mut self.slept)
-            && let Some(bell) = &self.bell
-        {
-            // It does not block, and nobody may have rung it.
-            let _ = rustix::io::read(bell, &mut [0; 8]);
-        }
+        self.still_bell();
         let mut told = Vec::new();
         for joined in self.links.values_mut() {
             let Joined { link, names, .. } = joined;

@@ -15,7 +15,7 @@ use crate::sys::buffer_locks::is_send_buffer_set;
 use baton_consumer::link::open_link;
 use baton_ipc::message::{Incoming, Request};
 use baton_ipc::queues::read_queues;
-use baton_pair::{End, Ending, Fault, WriteError};
+use baton_pair::{Bell, End, Ending, Fault, WriteError};
 use rustix::net::sockopt;
 use std::collections::btree_map::Entry;
 use std::io::{self, ErrorKind};
@@ -108,12 +108,15 @@ impl Inner {
             return false;
         }
         joined.names.insert(slot.0, id);
-        let end = PairEnd::new(end, joined.bell.clone());
-        end.ring(bell);
         // Bytes that the program had before are read first.
         connection.unread.extend(brought.unread);
+        end.hold(!connection.unread.is_empty());
+        let end = PairEnd::new(end, joined.bell.clone());
+        end.ring(bell);
         connection.enter_pair(InPair { link: name, slot: slot.0, end, stood: None });
         connection.bound_pair();
+        // They were written after those that the kernel had.
+        connection.flush_pair();
         true
     }
 
@@ -124,6 +127,7 @@ impl Inner {
         }
         for id in self.pairs.news() {
             if let Some(connection) = self.connections.get_mut(&id) {
+                connection.flush_pair();
                 connection.wake();
             }
         }
@@ -171,6 +175,10 @@ impl Inner {
         if connection.shut {
             return Err(ErrorKind::BrokenPipe.into());
         }
+        connection.flush_pair();
+        if !connection.unsent.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
         let Some(InPair { end, .. }) = connection.pair() else { return Err(ErrorKind::WouldBlock.into()) };
         let written = end.with(|end| {
             let mut written = end.write(data);
@@ -217,7 +225,12 @@ impl Inner {
 
     /// The program has finished writing.
     pub(super) fn finish_pair(&mut self, id: u64) {
-        if let Some(InPair { end, .. }) = self.connections.get_mut(&id).and_then(Connection::pair) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.flush_pair();
+        // Otherwise it finishes once they are written.
+        if connection.unsent.is_empty()
+            && let Some(InPair { end, .. }) = connection.pair()
+        {
             end.ring(end.with(End::finish).unwrap_or_default());
         }
     }
@@ -256,6 +269,37 @@ impl Connection {
         if let (Some(bytes), Some(pair)) = (bytes, self.pair()) {
             pair.end.with(|end| end.limit_outgoing(bytes.saturating_add(RECEIVED)));
         }
+    }
+
+    /// Writes the bytes in `unsent` to the pair, then finishes if the program has finished writing. Bytes that do not
+    /// fit stay, and news of room bring the next try. Those for a peer that is gone are lost, and the next call says
+    /// so.
+    pub(super) fn flush_pair(&mut self) {
+        if self.unsent.is_empty() {
+            return;
+        }
+        let (mut waiting, shut) = (std::mem::take(&mut self.unsent), self.shut);
+        let Some(InPair { end, .. }) = self.pair() else { return self.unsent = waiting };
+        let bell = end.with(|end| {
+            let mut bell = Bell::NONE;
+            while !waiting.is_empty() {
+                match end.write(waiting.as_slices().0) {
+                    Ok((0, _)) if end.ask_for_room(1) == Ok(true) && !end.is_stopped() => {}
+                    Ok((0, _)) => return bell,
+                    Err(_) => {
+                        waiting.clear();
+                        return bell;
+                    }
+                    Ok((count, rings)) => {
+                        bell |= rings;
+                        waiting.drain(..count);
+                    }
+                }
+            }
+            if shut { bell | end.finish() } else { bell }
+        });
+        end.ring(bell.unwrap_or_default());
+        self.unsent = waiting;
     }
 
     /// Takes the bytes of a pair that has come home: what was received up to `rcv_pos` is here, and what was

@@ -374,6 +374,7 @@ impl RawService {
             | Reply::Ruled { .. }
             | Reply::Waits { .. }
             | Reply::Link { .. }
+            | Reply::Unlink { .. }
             | Reply::Pair { .. }
             | Reply::GivenBack { .. }
             | Reply::Info { .. } => {}

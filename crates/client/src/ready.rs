@@ -13,6 +13,7 @@ use super::shared::Inner;
 use super::stream::Stream;
 use crate::sys::queue_lengths;
 use baton_pair::{End, Ending, Fault};
+use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd;
@@ -32,13 +33,22 @@ pub struct Readiness {
     pub ended: bool,
     /// An error is pending.
     pub failed: bool,
+    /// Urgent data is waiting, which the kernel delivers: the program receives it from its socket.
+    pub urgent: bool,
     /// A number that changes whenever something may have arrived.
     pub arrivals: u64,
 }
 
 /// Readiness of a stream that no longer exists: a call does not wait, and reports the error.
-const GONE: Readiness =
-    Readiness { readable: true, writable: true, peer_finished: false, ended: false, failed: false, arrivals: 0 };
+const GONE: Readiness = Readiness {
+    readable: true,
+    writable: true,
+    peer_finished: false,
+    ended: false,
+    failed: false,
+    urgent: false,
+    arrivals: 0,
+};
 
 impl Stream {
     /// Wakes `waker` from now on whenever the stream's readiness may have changed, any number of
@@ -100,6 +110,11 @@ impl Stream {
 }
 
 impl Stream {
+    /// True if this library holds received bytes that come before those that the kernel has.
+    pub fn holds_unread(&self) -> bool {
+        self.shared.with(|inner| inner.connection(self.id).is_some_and(|it| !it.unread.is_empty())).unwrap_or(false)
+    }
+
     /// Returns the number of bytes that can be read, or 1 if only the end of file remains, like the
     /// kernel's hint (`tcp_inq_hint` in `include/net/tcp.h`). Returns 0 if the stream has ended in
     /// another way.
@@ -129,11 +144,14 @@ impl Inner {
             return;
         }
         for event in events {
-            let id = event.data.u64();
+            let (id, flags) = (event.data.u64(), event.flags);
             let Some(connection) = self.connections.get_mut(&id) else { continue };
             connection.on_ready();
             // Epoll reports husks too; those are ignored.
             if connection.is_in_kernel() {
+                if flags.contains(EventFlags::PRI) {
+                    connection.on_urgent();
+                }
                 self.settle(id);
             }
         }
@@ -153,7 +171,13 @@ impl Inner {
             connection.watch_socket(id, ready.as_fd());
         }
         let state = match connection.location() {
-            Location::Kernel(_) => in_kernel(connection),
+            Location::Kernel(_) => {
+                let state = in_kernel(connection);
+                if state.urgent {
+                    connection.on_urgent();
+                }
+                state
+            }
             Location::Away(_) | Location::Coming(_) | Location::Pair(_) => Readiness::default(),
             Location::Engine(InEngine { region, conn, .. }) => {
                 regions.get(region).map_or_else(Readiness::default, |region| in_engine(region, *conn, connection.shut))
@@ -164,6 +188,7 @@ impl Inner {
                 peer_finished: true,
                 ended: true,
                 failed: error.is_some(),
+                urgent: false,
                 arrivals: 0,
             },
         };
@@ -274,6 +299,7 @@ fn in_pair(end: &mut End) -> Readiness {
         peer_finished: peer != Ending::Open,
         ended: peer == Ending::Reset,
         failed: peer == Ending::Reset,
+        urgent: false,
         arrivals: end.read_total() + readable as u64 + peer as u64,
     }
 }
@@ -294,12 +320,13 @@ fn in_engine(region: &Region, conn: baton_consumer::consumer::Conn, shut: bool) 
         peer_finished: stream.peer_finished(),
         ended: closed,
         failed: closed && consumer.error(conn).is_some(),
+        urgent: false,
         arrivals: stream.received_total() + u64::from(stream.peer_finished()) + u64::from(closed),
     }
 }
 
 fn in_kernel(connection: &Connection) -> Readiness {
-    let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP;
+    let asked = PollFlags::IN | PollFlags::OUT | PollFlags::RDHUP | PollFlags::PRI;
     let mut fds = [PollFd::new(&connection.fd, asked)];
     // On failure nothing is ready, and the caller asks again.
     let _ = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -310,6 +337,7 @@ fn in_kernel(connection: &Connection) -> Readiness {
         peer_finished: found.contains(PollFlags::RDHUP),
         ended: found.contains(PollFlags::HUP),
         failed: found.contains(PollFlags::ERR),
+        urgent: found.contains(PollFlags::PRI),
         arrivals: 0,
     }
 }

@@ -103,8 +103,8 @@ impl Stream {
         self.shared.with(|inner| inner.connection(self.id).is_some_and(|connection| connection.paired)).unwrap_or(false)
     }
 
-    /// True if the service has restored the whole connection to the kernel and does without it: it received
-    /// something that only the kernel can deliver, urgent data, or the engine has too much to do.
+    /// True if the whole connection is in the kernel and the service does without it: it received something that
+    /// only the kernel can deliver, urgent data, or the engine has too much to do.
     /// [`Stream::take_back`] returns the socket. Until then reads and writes continue as on any connection
     /// in the kernel.
     pub fn is_given_back(&self) -> bool {

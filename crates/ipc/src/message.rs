@@ -406,6 +406,13 @@ messages! {
             /// This program writes the first of its two sides.
             first: bool,
         },
+        /// The program at the other side of a link has gone, and no connection needs the link any more (version 6).
+        40 Unlink {
+            /// Number of the link.
+            link: u32,
+            /// This program writes the first of its two sides.
+            first: bool,
+        },
         /// A connection arrives whose other end is at the other side of a link (version 5).
         /// [`Request::Brought`] answers. If its two queues hold bytes, a memory file holds them.
         29 Pair {

@@ -18,7 +18,8 @@ pub const OLDEST: u32 = 1;
 /// ([`Request::Observe`], [`Reply::Watch`](crate::message::Reply::Watch)), also of one message in so many, and with the
 /// slowest messages. It also joins both ends of a connection on this machine
 /// ([`Reply::Link`](crate::message::Reply::Link), [`Reply::Pair`](crate::message::Reply::Pair)). A program of
-/// version 6 announces what it is about to write there, so that others can read along ([`Request::Follow`]).
+/// version 6 announces what it is about to write there, so that others can read along ([`Request::Follow`]), and is
+/// told when a link is no longer needed ([`Reply::Unlink`](crate::message::Reply::Unlink)).
 pub const NEWEST: u32 = 6;
 
 /// A program's first message.

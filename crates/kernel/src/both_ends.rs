@@ -17,7 +17,7 @@ use crate::error::{During, Failed};
 use crate::tcp_info::TcpInfo;
 use crate::{capture, release};
 use baton_policy::Refusal;
-use baton_tcp::snapshot::Scales;
+use baton_tcp::snapshot::{Scales, Snapshot};
 use baton_tcp::state::State;
 use baton_wire::seq::Seq;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -150,9 +150,14 @@ pub fn take_unsent(captured: &mut Captured) -> Vec<u8> {
 /// `head` is what was captured, after [`take_unsent`]; `peer_window` is [`Captured::window`] of the other
 /// end's. `None` if both ends have finished: the connection is over.
 pub fn come_home(head: &Captured, peer_window: u32, carried: Carried) -> Option<Captured> {
+    let protocol = numbers_at_home(&head.protocol, peer_window, carried)?;
+    Some(Captured { protocol, send_queue: Vec::new(), receive_queue: Vec::new(), ..head.clone() })
+}
+
+/// The numbers of [`come_home`].
+pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> Option<Snapshot> {
     let Carried { written, received, finished, peer_finished } = carried;
-    let mut captured = Captured { send_queue: Vec::new(), receive_queue: Vec::new(), ..head.clone() };
-    let p = &mut captured.protocol;
+    let mut p = head.clone();
     p.state = match (finished, peer_finished) {
         (false, false) => State::Established,
         (true, false) => State::FinWait2,
@@ -161,15 +166,15 @@ pub fn come_home(head: &Captured, peer_window: u32, carried: Carried) -> Option<
     };
     let window = p.rcv_wnd();
     let ahead = |from: Seq, bytes: u64, fin: bool| from + (bytes as u32).wrapping_add(u32::from(fin));
-    p.snd_nxt = ahead(head.protocol.snd_nxt, written, finished);
+    p.snd_nxt = ahead(head.snd_nxt, written, finished);
     (p.snd_una, p.write_seq) = (p.snd_nxt, p.snd_nxt);
-    p.rcv_nxt = ahead(head.protocol.rcv_nxt, received, peer_finished);
-    p.copied_seq = ahead(head.protocol.rcv_nxt, received, false);
+    p.rcv_nxt = ahead(head.rcv_nxt, received, peer_finished);
+    p.copied_seq = ahead(head.rcv_nxt, received, false);
     (p.last_ack_sent, p.snd_wl1) = (p.rcv_nxt, p.rcv_nxt);
     p.right_edge = p.rcv_nxt + window;
     p.snd_wnd = peer_window;
     p.max_wnd = p.max_wnd.max(peer_window);
-    Some(captured)
+    Some(p)
 }
 
 impl Captured {

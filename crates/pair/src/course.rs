@@ -18,6 +18,15 @@ pub struct Course {
     pub ends: [Ending; 2],
 }
 
+/// True if both programs have let go of the slot's last pair, or have begun none: the next may begin. Until then an
+/// end may have yet to read the bytes that it takes home.
+pub fn is_let_go(sides: [&Side; 2], slot: u32) -> bool {
+    sides.into_iter().all(|side| {
+        let out = &side.block(slot).out;
+        out.left.load(Acquire) == out.number.load(Acquire)
+    })
+}
+
 impl Course {
     /// Reads how far a pair has come. A side that has yet to begin it has written and read nothing.
     ///
@@ -93,10 +102,14 @@ mod tests {
         assert!(first.is_stopped());
         assert_eq!(first.written_since(5), b"ed");
         assert_eq!(second.unread_until(6).unwrap(), b"rie");
-        // The next pair of the slot is another one.
-        drop((first, second));
+        // The next pair of the slot is another one, once both have let go of this one.
+        drop(first);
+        assert!(!is_let_go([&sides[0], &sides[1]], 1));
+        drop(second);
+        assert!(is_let_go([&sides[0], &sides[1]], 1) && is_let_go([&sides[0], &sides[1]], 0));
         let number = NonZeroU64::new(2).unwrap();
         let mut first = one.begin(1, number).unwrap();
+        assert!(!is_let_go([&sides[0], &sides[1]], 1));
         assert_eq!(first.write(b"on").unwrap().0, 2);
         assert_eq!(Course::read([&sides[0], &sides[1]], 1, number).unwrap().written, [2, 0]);
         assert!(Course::read([&sides[0], &sides[1]], 2, number).is_err());

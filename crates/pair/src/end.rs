@@ -80,6 +80,7 @@ impl End {
         block.out.end.store(Ending::Open as u32, Relaxed);
         block.out.room_at.store(NEVER, Relaxed);
         block.inward.data_at.store(NEVER, Relaxed);
+        block.inward.held.store(0, Relaxed);
         block.out.number.store(number.get(), Release);
         End::at(shared, slot, Peer::new(number, 0))
     }
@@ -311,6 +312,16 @@ impl End {
         Ok(count)
     }
 
+    /// Says whether this end's program has yet to read bytes that came to it before the pair began.
+    pub fn hold(&mut self, holds: bool) {
+        self.block().inward.held.store(holds.into(), Relaxed);
+    }
+
+    /// True if this end's program leaves bytes unread: those that it [holds](End::hold), or the peer's.
+    pub fn leaves_unread(&mut self) -> bool {
+        self.block().inward.held.load(Relaxed) != 0 || self.readable().map_or(true, |bytes| bytes > 0)
+    }
+
     /// Bytes that can be read now.
     ///
     /// # Errors
@@ -480,6 +491,11 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
+        let out = &self.block().out;
+        if out.number.load(Relaxed) == self.peer.number() {
+            // After the last reading of the other side.
+            out.left.store(self.peer.number(), Release);
+        }
         self.shared.used[self.slot as usize].store(false, Release);
     }
 }

@@ -46,7 +46,7 @@ mod shared;
 mod under_loom;
 pub mod words;
 
-pub use course::Course;
+pub use course::{Course, is_let_go};
 pub use end::{End, Positions, WriteError};
 pub use follower::{Follower, Passed, Sight, Stage};
 pub use layout::{Layout, LayoutError, MAX_AREA_BYTES, MAX_SLOTS, MIN_AREA_BYTES};

@@ -17,8 +17,8 @@
 //! about what its owner reads, which the peer reads to write:
 //!
 //! ```text
-//!  line out   number head origin room_at | end
-//!  line in    tail data_at | reach prior
+//!  line out   number head origin room_at | end left
+//!  line in    tail data_at | reach prior held
 //! ```
 //!
 //! `reach` and `prior` are for those who read along ([`follower`](crate::Follower)). They lie on this line
@@ -36,6 +36,7 @@
 //! | `origin` | anything: the offset made of it is cut to the area |
 //! | `reach`, `prior` | anything: a follower gets other bytes of this program's own |
 //! | `data_at`, `room_at` | anything: they are compared, and decide whether the peer is told |
+//! | `held` | nothing: the broker alone reads it, of a program that has gone |
 //! | `sleeps`, `news`, `seen` | anything: they decide whether a bell rings, and which slots are looked at |
 
 #[cfg(not(loom))]
@@ -71,6 +72,8 @@ pub(crate) struct Out {
     pub(crate) end: AtomicU32,
     /// The number of a pair that goes home: the owner writes nothing more. The broker writes this.
     pub(crate) stopped: AtomicU64,
+    /// The number of the last pair that the owner has let go of. The broker alone reads this.
+    pub(crate) left: AtomicU64,
 }
 
 /// About the bytes that the owner reads.
@@ -84,6 +87,8 @@ pub(crate) struct Inward {
     pub(crate) reach: AtomicU64,
     /// The origin before the present one; not below `origin` if nothing before `origin` is left.
     pub(crate) prior: AtomicU64,
+    /// 1 while the owner has yet to read bytes that came to it before the pair began.
+    pub(crate) held: AtomicU32,
 }
 
 impl Block {
@@ -98,8 +103,12 @@ impl Block {
             room_at: word(),
             end: AtomicU32::new(0),
             stopped: word(),
+            left: word(),
         };
-        Block { out, inward: Inward { tail: word(), data_at: word(), reach: word(), prior: word() } }
+        Block {
+            out,
+            inward: Inward { tail: word(), data_at: word(), reach: word(), prior: word(), held: AtomicU32::new(0) },
+        }
     }
 }
 

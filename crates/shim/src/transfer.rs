@@ -81,8 +81,9 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
             CallTarget::Kernel(call) => return Done::Kernel(call),
         };
         if flags & MSG_OOB != 0 {
-            // There is no urgent data: a connection with urgent data comes home.
-            return Done::Failed(libc::EINVAL);
+            // Only the kernel has urgent data: a connection that receives some comes home.
+            let is_there = held.stream().is_some_and(|stream| stream.readiness().urgent);
+            return if is_there { Done::Kernel(KernelCall::none()) } else { Done::Failed(libc::EINVAL) };
         }
         if flags & MSG_ERRQUEUE != 0 {
             return Done::Failed(libc::EAGAIN);

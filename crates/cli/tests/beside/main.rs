@@ -22,6 +22,7 @@ mod half;
 mod outcome;
 mod play;
 #[path = "../run/restless.rs"]
+#[allow(dead_code, reason = "real programs use the rest")]
 mod restless;
 mod runner;
 mod situation;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Time within which the kernel must have taken over, or the peers must have seen the end. Time in
 /// which the machine stood still does not count.
-const AT_ONCE: Duration = Duration::from_secs(1);
+pub const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Two programs that share the connections.
 pub fn start(plan: Plan, roles: bool) -> Rig {
@@ -141,7 +141,7 @@ fn a_program_dies() {
     rig.finish();
 }
 
-fn name(role: Role) -> &'static str {
+pub fn name(role: Role) -> &'static str {
     match role {
         Role::Drained => "all read",
         Role::Unread => "not read",
@@ -149,7 +149,7 @@ fn name(role: Role) -> &'static str {
     }
 }
 
-fn word(end: End) -> &'static str {
+pub fn word(end: End) -> &'static str {
     match end {
         End::Fin => "FIN",
         End::Reset => "RST",

@@ -2,6 +2,7 @@
 
 use crate::words::{Report, Role, monotonic_ns};
 use baton_apps::services::ramp;
+use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind};
 
 /// Bytes per read.
@@ -10,7 +11,7 @@ const READ: usize = 1 << 16;
 const READS: usize = 8;
 
 /// How a connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub enum End {
     Fin,
     Reset,

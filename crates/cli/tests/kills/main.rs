@@ -11,7 +11,8 @@
 //!
 //! Every connection carries the ramp in both directions all the time, and every byte is checked.
 //! A thread of each program moves connections back and forth at the same time, so that moves, too,
-//! are interrupted. Each kind has one test; `cargo xtask kills` runs them with more rounds:
+//! are interrupted. Pairs have both ends in programs, which need no peers (`pairs`). Each kind has one
+//! test; `cargo xtask kills` runs them with more rounds:
 //!
 //! * `BATON_KILLS_ROUNDS`, `BATON_KILLS_CONNECTIONS`: numbers of rounds and connections;
 //! * `BATON_KILLS_STEER`: how frames reach the engine, `tc` (the default) or `xdp`;
@@ -22,6 +23,7 @@ mod census;
 mod figures;
 mod kinds;
 mod lines;
+mod pairs;
 mod peers;
 mod program;
 mod rig;

@@ -1,12 +1,14 @@
 //! A program under test: it uses its connections over the service, and obeys the rig.
 
 use crate::lines::{End, Ends};
-use crate::words::{Answer, Order, Report, Role, Start};
+use crate::words::{Answer, Ended, Order, Report, Role, Start, monotonic_ns};
 use baton_client::{Place, Service, Stream};
 use baton_testkit::LONG;
 use rustix::process::{getpriority_process, setpriority_process};
-use std::io::{self, BufRead, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::fs::File;
+use std::io::{self, BufRead, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::process::exit;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -37,6 +39,10 @@ enum At {
 struct Line {
     at: At,
     ends: Ends,
+    /// This is the far end, whose program accepted it.
+    far: bool,
+    /// The program at the other end is about to be killed, so the connection may end at any moment.
+    mortal: bool,
 }
 
 #[derive(Default)]
@@ -52,6 +58,7 @@ struct Program {
     service: Option<Service>,
     lines: Vec<Mutex<Line>>,
     switches: Switches,
+    ledger: Option<File>,
 }
 
 /// Runs the program, and does not return, if this process was started as one.
@@ -63,17 +70,22 @@ pub fn be_the_program() {
         exit(101);
     }));
     let start: Start = serde_json::from_str(&text).unwrap();
-    let streams: Vec<TcpStream> = (0..start.lines).map(|at| TcpStream::connect(start.peers[at % 2]).unwrap()).collect();
+    let streams = if start.far { accept(&start) } else { connect(&start) };
     answer(&Answer::Connected(streams.iter().map(|stream| stream.local_addr().unwrap()).collect()));
     let line = |(at, stream): (usize, TcpStream)| {
         stream.set_nodelay(true).unwrap();
         stream.set_nonblocking(true).unwrap();
-        Mutex::new(Line { at: At::Kernel(stream), ends: Ends::new(Role::of(at, start.roles)) })
+        let mut ends = Ends::new(Role::of(at, start.roles));
+        if start.far && ends.role == Role::Unread {
+            ends.write(1000, |bytes| (&stream).write(bytes)).unwrap();
+        }
+        Mutex::new(Line { at: At::Kernel(stream), ends, far: start.far, mortal: false })
     };
     let program = Arc::new(Program {
         service: start.service.as_ref().map(|path| Service::connect(path).unwrap()),
         lines: streams.into_iter().enumerate().map(line).collect(),
         switches: Switches::default(),
+        ledger: start.ledger.as_ref().map(|path| File::create(path).unwrap()),
     });
     program.switches.load.store(true, Ordering::Relaxed);
     for (seed, run) in [(start.seed, Program::load as fn(&Program, u64)), (!start.seed, Program::moves)] {
@@ -92,6 +104,17 @@ pub fn be_the_program() {
         program.obey(serde_json::from_str(&order).unwrap());
     }
     exit(0);
+}
+
+fn connect(start: &Start) -> Vec<TcpStream> {
+    (0..start.lines).map(|at| TcpStream::connect(start.peers[at % 2]).unwrap()).collect()
+}
+
+/// Accepts connections in the order in which the other program makes them.
+fn accept(start: &Start) -> Vec<TcpStream> {
+    let listeners = start.peers.map(|address| TcpListener::bind(address).unwrap());
+    answer(&Answer::Listening(listeners.each_ref().map(|listener| listener.local_addr().unwrap())));
+    (0..start.lines).map(|at| listeners[at % 2].accept().unwrap().0).collect()
 }
 
 /// Prints a line with a single write, so that no output of the test runner interrupts it.
@@ -128,7 +151,11 @@ impl Program {
             for (at, line) in self.lines.iter().enumerate() {
                 // A connection whose lock is held is moving.
                 if let Ok(mut line) = line.try_lock() {
+                    let before = line.ends.written;
                     line.turn(at, load, &mut random, &mut buffer);
+                    if let Some(ledger) = self.ledger.as_ref().filter(|_| line.ends.written > before) {
+                        ledger.write_all_at(&line.ends.written.to_ne_bytes(), 8 * at as u64).unwrap();
+                    }
                 }
             }
             self.switches.turns.fetch_add(1, Ordering::Relaxed);
@@ -191,6 +218,18 @@ impl Program {
                 answer(&Answer::Hushed((0..self.lines.len()).map(|at| self.lock(at).ends.written).collect()));
             }
             Order::Finish(expected) => self.finish(&expected),
+            Order::Mortal => {
+                (0..self.lines.len()).for_each(|at| self.lock(at).mortal = true);
+                answer(&Answer::Mortal);
+            }
+            Order::Ends => {
+                self.wait("ends", || (0..self.lines.len()).all(|at| self.lock(at).ends.end.is_some()));
+                let ended = |at| {
+                    let Ends { read, end, .. } = self.lock(at).ends;
+                    end.map(|(end, at_ns)| Ended { end, at_ns, read })
+                };
+                answer(&Answer::Ends((0..self.lines.len()).filter_map(ended).collect()));
+            }
         }
     }
 
@@ -291,6 +330,9 @@ impl Line {
 
     /// Moves the connection to the other side.
     fn toggle(&mut self, service: &Service) {
+        if self.ends.end.is_some() {
+            return;
+        }
         match std::mem::replace(&mut self.at, At::Moving) {
             At::Kernel(stream) => {
                 self.at = At::Kernel(stream);
@@ -312,7 +354,10 @@ impl Line {
 
     fn turn(&mut self, at: usize, load: bool, random: &mut fastrand::Rng, buffer: &mut Vec<u8>) {
         self.look_home();
-        let Line { at: place, ends } = self;
+        if self.mortal && self.ends.end.is_some() {
+            return;
+        }
+        let Line { at: place, ends, .. } = self;
         let (mut kernel, mut service);
         let io: &mut dyn ReadWrite = match place {
             At::Kernel(stream) => {
@@ -326,17 +371,27 @@ impl Line {
             At::Moving => unreachable!("whoever moves it has the lock"),
         };
         let len = match ends.role {
-            Role::Light | Role::Drained => random.usize(1..=LIGHT),
             Role::Bulk => BULK,
+            Role::Drained if self.far => 0,
+            Role::Light | Role::Drained => random.usize(1..=LIGHT),
             Role::Unread => 0,
         };
-        let written = if load && len > 0 { ends.write(len, |bytes| io.write(bytes)) } else { Ok(()) };
-        let read = if ends.role == Role::Unread { Ok(()) } else { ends.read(buffer, |buffer| io.read(buffer)) };
-        if let Err(error) = written.and(read) {
-            panic!("line {at}, {} written, {} read: {error}", self.ends.written, self.ends.read);
+        let reads = ends.role != Role::Unread || self.far || self.mortal;
+        // Read first: the kernel reports a reset only once, and a write would consume the report.
+        let read = if reads { ends.read(buffer, |buffer| io.read(buffer)) } else { Ok(()) };
+        let writes = load && len > 0 && read.is_ok() && !(self.mortal && ends.end.is_some());
+        let written = if writes { ends.write(len, |bytes| io.write(bytes)) } else { Ok(()) };
+        match read.and(written) {
+            Ok(()) => {}
+            Err(error) if self.mortal && matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                ends.end.get_or_insert((End::Reset, monotonic_ns()));
+            }
+            Err(error) => panic!("line {at}, {} written, {} read: {error}", self.ends.written, self.ends.read),
         }
-        assert!(!load || self.ends.end.is_none(), "line {at} has ended: {:?}", self.ends.end);
-        assert_ne!(self.ends.end.map(|(end, _)| end), Some(End::Reset));
+        if !self.mortal {
+            assert!(!load || self.ends.end.is_none(), "line {at} has ended: {:?}", self.ends.end);
+            assert_ne!(self.ends.end.map(|(end, _)| end), Some(End::Reset));
+        }
     }
 }
 

@@ -44,17 +44,29 @@ pub struct Plan {
     pub connections: usize,
     /// How frames reach the engine.
     pub steer: &'static str,
+    /// Whose programs' connections the service joins, as its configuration says it.
+    pub pair: &'static str,
     pub seed: u64,
 }
 
 impl Plan {
     /// Reads the environment; `rounds` is the default number of rounds.
     pub fn of(rounds: usize) -> Plan {
+        Plan::sized(rounds, 1000)
+    }
+
+    /// The same with pairs, and a default for their number.
+    pub fn of_pairs(rounds: usize, pairs: usize) -> Plan {
+        Plan { pair: "same-user", ..Plan::sized(rounds, pairs) }
+    }
+
+    fn sized(rounds: usize, connections: usize) -> Plan {
         let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
         let plan = Plan {
             rounds: number("BATON_KILLS_ROUNDS").map_or(rounds, |rounds| rounds as usize),
-            connections: number("BATON_KILLS_CONNECTIONS").map_or(1000, |connections| connections as usize),
+            connections: number("BATON_KILLS_CONNECTIONS").map_or(connections, |connections| connections as usize),
             steer: if std::env::var("BATON_KILLS_STEER").is_ok_and(|kind| kind == "xdp") { "xdp" } else { "tc" },
+            pair: "never",
             seed: number("BATON_KILLS_SEED").unwrap_or_else(|| fastrand::u64(..)),
         };
         println!("{} rounds, {} connections, seed {}", plan.rounds, plan.connections, plan.seed);
@@ -86,7 +98,7 @@ impl Program {
     }
 
     #[track_caller]
-    fn hear(&mut self) -> Answer {
+    pub fn hear(&mut self) -> Answer {
         self.answers.recv_timeout(LONG * 2).expect("the program answers; what it said is above")
     }
 
@@ -149,7 +161,8 @@ impl Rig {
         let log = File::create(directory.path().join("log")).unwrap();
         // An engine that dies has connections, however busy the machine is.
         let config = directory.path().join("baton.toml");
-        fs::write(&config, "[engine]\nload = \"off\"\n").unwrap();
+        let text = format!("[engine]\nload = \"off\"\n[pair]\nusers = \"{}\"\n", plan.pair);
+        fs::write(&config, text).unwrap();
         let service = ours.enter(|| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_baton"));
             command.args(["service", "--interface", "wire", "--steer", plan.steer, "--socket"]);
@@ -200,16 +213,9 @@ impl Rig {
     pub fn start_program(&mut self, lines: usize, adopt: bool, roles: bool) -> usize {
         let peers = [0, 1].map(|at| self.listeners[at].local_addr().unwrap());
         let service = adopt.then(|| self.socket());
-        let start = Start { service, peers, lines, roles, seed: self.random.u64(..) };
-        let mut running = self.ours.enter(|| {
-            let mut command = Command::new("/proc/self/exe");
-            command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
-            command.env(VARIABLE, serde_json::to_string(&start).unwrap());
-            Running::start(command.envs(FRUGAL).stdin(Stdio::piped()).stdout(Stdio::piped()))
-        });
-        let answers = listen_to(running.child());
+        let start = Start { service, peers, far: false, ledger: None, lines, roles, seed: self.random.u64(..) };
+        let mut program = self.spawn(&start);
         let streams = self.accept(lines);
-        let mut program = Program { running, answers, addresses: Vec::new() };
         let Answer::Connected(addresses) = program.hear() else { panic!("it connects first") };
         self.next += 1;
         self.peers.add(self.next, sorted(&addresses, streams), roles);
@@ -217,6 +223,56 @@ impl Rig {
         assert!(matches!(program.hear(), Answer::Adopted));
         self.programs.insert(self.next, program);
         self.next
+    }
+
+    fn spawn(&self, start: &Start) -> Program {
+        let mut running = self.ours.enter(|| {
+            let mut command = Command::new("/proc/self/exe");
+            command.args(["the_programs_process", "--exact", "--nocapture", "--quiet"]);
+            command.env(VARIABLE, serde_json::to_string(start).unwrap());
+            Running::start(command.envs(FRUGAL).stdin(Stdio::piped()).stdout(Stdio::piped()))
+        });
+        let answers = listen_to(running.child());
+        Program { running, answers, addresses: Vec::new() }
+    }
+
+    /// Starts two programs with this many connections between them, over this machine's own addresses. Returns the
+    /// numbers of the one that connects, and of the far one.
+    pub fn start_two(&mut self, lines: usize, adopt: bool, roles: bool) -> [usize; 2] {
+        let own = ["127.0.0.1:0", "[::1]:0"].map(|address| address.parse().unwrap());
+        let service = adopt.then(|| self.socket());
+        let numbers = [self.next + 1, self.next + 2];
+        let start = |rig: &mut Rig, far: bool, peers: [SocketAddr; 2]| {
+            let ledger = Some(rig.ledger(numbers[usize::from(far)]));
+            let start = Start { service: service.clone(), peers, far, ledger, lines, roles, seed: rig.random.u64(..) };
+            rig.spawn(&start)
+        };
+        let mut far = start(self, true, own);
+        let Answer::Listening(listeners) = far.hear() else { panic!("it listens first") };
+        let mut near = start(self, false, listeners);
+        for (program, number) in [(&mut near, numbers[0]), (&mut far, numbers[1])] {
+            let Answer::Connected(addresses) = program.hear() else { panic!("program {number} connects first") };
+            program.addresses = addresses;
+        }
+        for (mut program, number) in [(near, numbers[0]), (far, numbers[1])] {
+            assert!(matches!(program.hear(), Answer::Adopted));
+            self.programs.insert(number, program);
+        }
+        self.next += 2;
+        numbers
+    }
+
+    /// Where a program with a far end writes down what it has written.
+    fn ledger(&self, number: usize) -> PathBuf {
+        self.directory.path().join(format!("ledger-{number}"))
+    }
+
+    /// The bytes that a program, which may have been killed since, had written to each connection.
+    pub fn written(&self, number: usize, lines: usize) -> Vec<u64> {
+        let ledger = fs::read(self.ledger(number)).unwrap();
+        let written = ledger.chunks_exact(8).map(|bytes| u64::from_ne_bytes(bytes.try_into().expect("eight bytes")));
+        // The last connections may not have been written to.
+        written.chain(std::iter::repeat(0)).take(lines).collect()
     }
 
     fn accept(&self, lines: usize) -> Vec<TcpStream> {

@@ -1,6 +1,7 @@
 //! Messages between the rig and its programs: each is a line of JSON on the program's standard
 //! input or output.
 
+use crate::lines::End;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -11,8 +12,12 @@ use std::path::PathBuf;
 pub struct Start {
     /// The service's socket; `None` for a program that stays on the kernel's TCP.
     pub service: Option<PathBuf>,
-    /// Addresses of the peers' listeners: IPv4, then IPv6.
+    /// Addresses of the peers' listeners: IPv4, then IPv6. Of a program at the far end, its own.
     pub peers: [SocketAddr; 2],
+    /// True for a program at the far end of connections, which accepts them.
+    pub far: bool,
+    /// The file in which it writes down how many bytes it has written to each connection.
+    pub ledger: Option<PathBuf>,
     pub lines: usize,
     /// True if some connections are quiet in one direction; see [`Role`].
     pub roles: bool,
@@ -34,11 +39,17 @@ pub enum Order {
     Hush,
     /// Read this many bytes from each connection, then close all of them in order.
     Finish(Vec<u64>),
+    /// The program at the other end is about to be killed: connections may end.
+    Mortal,
+    /// Say how each connection has ended, once all have.
+    Ends,
 }
 
 /// A message from a program.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Answer {
+    /// The addresses at which a program at the far end listens.
+    Listening([SocketAddr; 2]),
     /// The local addresses of its connections.
     Connected(Vec<SocketAddr>),
     /// The service has adopted its connections.
@@ -47,6 +58,18 @@ pub enum Answer {
     /// Bytes written to each connection.
     Hushed(Vec<u64>),
     Finished,
+    Mortal,
+    Ends(Vec<Ended>),
+}
+
+/// How a connection has ended at the program that lives on.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+pub struct Ended {
+    pub end: End,
+    /// When that was seen.
+    pub at_ns: u64,
+    /// The bytes that were read.
+    pub read: u64,
 }
 
 /// The progress after an event, for each connection, in ns since the event.

@@ -1,10 +1,12 @@
 //! Unmodified programs at both ends of a connection on this machine.
 
-use crate::world::{World, baton};
+use crate::programs::start_nginx;
+use crate::world::{Account, World, baton, content, digest, times};
 use baton_client::Service;
 use baton_testkit::{Netns, Running, wait_for};
 use std::fs;
 use std::process::{Command, Stdio};
+use std::thread;
 
 /// Redis and its benchmark, over loopback in a namespace. Every connection of both is joined with its other end, and
 /// every request is answered.
@@ -25,7 +27,7 @@ pub fn redis_and_its_clients_share_memory(world: &World) {
     let (out, said) = (String::from_utf8_lossy(&asked.stdout), String::from_utf8_lossy(&asked.stderr));
     assert!(asked.status.success() && out.contains("\"SET\"") && out.contains("\"GET\""), "{out}{said}");
     // The benchmark asks for the server's configuration over connections of their own, which end at once.
-    let moved = crate::world::Account::of(&said).moved;
+    let moved = Account::of(&said).moved;
     assert!(moved >= 40, "{said}");
     assert!(world.end(redis).moved >= 40, "{}", world.said());
 }
@@ -58,4 +60,101 @@ pub fn redis_and_its_clients_in_two_namespaces(world: &World) {
     let moved = crate::world::Account::of(&said).moved;
     assert!(moved >= 40, "{said}");
     assert!(world.end(redis).moved >= 40, "{}", world.said());
+}
+
+/// What a client under `baton run` prints. It succeeds, and some of its connections are joined.
+#[track_caller]
+fn asks(world: &World, words: &[&str]) -> Vec<u8> {
+    let out = world.run(words);
+    let said = String::from_utf8_lossy(&out.stderr);
+    let told = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success(), "{words:?}: {}\n{told}{said}{}", out.status, world.lost());
+    assert!(Account::of(&said).moved > 0, "{said}");
+    out.stdout
+}
+
+/// Downloads at once.
+const AT_ONCE: usize = 3;
+
+/// One server of nginx passes requests on to another, whose workers are the same or others.
+pub fn nginx_passes_on_to_nginx(world: &World) {
+    let sum = content(&world.file("file"), 2_000_000 * times());
+    let nginx = start_nginx(
+        world,
+        "upstream behind { server 127.0.0.1:8001; keepalive 4; }\n\
+         server { listen 127.0.0.1:8000; location / {\n\
+         proxy_pass http://behind; proxy_http_version 1.1; proxy_set_header Connection ''; } }\n\
+         server { listen 127.0.0.1:8001; root HOME; }",
+    );
+    world.listens(8001);
+    let url = "http://127.0.0.1:8000/file";
+    let fetch = || digest(&asks(world, &["curl", "--silent", "--fail", "--max-time", "60", url]));
+    world.load(|| {
+        thread::scope(|scope| {
+            for _ in 0..AT_ONCE {
+                scope.spawn(|| assert_eq!(fetch(), sum));
+            }
+        });
+    });
+    world.some_joined(&world.end(nginx));
+}
+
+pub fn redis_answers_its_clients(world: &World) {
+    let redis = world.start(&["redis-server", "--port", "7000", "--save", "", "--bind", "127.0.0.1"]);
+    world.listens(7000);
+    let requests = (5000 * times()).to_string();
+    world.load(|| {
+        let words = ["redis-benchmark", "-p", "7000", "-t", "set,get", "-c", "20", "-d", "100", "--csv", "-n"];
+        let told = String::from_utf8(asks(world, &[&words[..], &[&requests]].concat())).unwrap();
+        assert!(told.contains("\"SET\"") && told.contains("\"GET\""), "{told}");
+    });
+    world.some_joined(&world.end(redis));
+}
+
+/// Gives memcached values over several connections at once, and gets each back.
+const KEEPER: &str = "\
+import random, socket, sys
+held = [socket.create_connection(('127.0.0.1', 11211), timeout=60) for _ in range(16)]
+files = [each.makefile('rb') for each in held]
+for turn in range(int(sys.argv[1])):
+    values = [random.randbytes(random.randrange(20000)) for _ in held]
+    for at, (each, value) in enumerate(zip(held, values)):
+        each.sendall(b'set k%d 0 0 %d\\r\\n%b\\r\\nget k%d\\r\\n' % (at, len(value), value, at))
+    for at, (file, value) in enumerate(zip(files, values)):
+        assert file.readline() == b'STORED\\r\\n'
+        assert file.readline() == b'VALUE k%d 0 %d\\r\\n' % (at, len(value))
+        assert file.read(len(value) + 7) == value + b'\\r\\nEND\\r\\n'
+";
+
+pub fn memcached_keeps_what_python_gives_it(world: &World) {
+    let words = ["memcached", "-u", "root", "-l", "127.0.0.1", "-p", "11211", "-t", "4", "-U", "0"];
+    let memcached = world.start(&words);
+    world.listens(11211);
+    let turns = (50 * times()).to_string();
+    world.load(|| drop(asks(world, &["python3", "-c", KEEPER, &turns])));
+    world.some_joined(&world.end(memcached));
+}
+
+/// Fetches a file several times over each of several connections, and prints the digest of all that it got.
+const FETCHER: &str = "\
+import concurrent.futures, hashlib, http.client
+def fetch(_):
+    connection = http.client.HTTPConnection('127.0.0.1', 8000, timeout=60)
+    got = set()
+    for _ in range(20):
+        connection.request('GET', '/file')
+        got.add(connection.getresponse().read())
+    return got
+with concurrent.futures.ThreadPoolExecutor(8) as threads: got = set.union(*threads.map(fetch, range(8)))
+assert len(got) == 1
+print(hashlib.sha256(got.pop()).hexdigest(), end='')
+";
+
+pub fn python_serves_python(world: &World) {
+    let sum = content(&world.file("file"), 1_000_000 * times());
+    let words = ["python3", "-m", "http.server", "--protocol", "HTTP/1.1", "--bind", "127.0.0.1", "8000"];
+    let python = world.start(&words);
+    world.listens(8000);
+    world.load(|| assert_eq!(String::from_utf8(asks(world, &["python3", "-c", FETCHER])).unwrap(), sum));
+    world.some_joined(&world.end(python));
 }

@@ -15,6 +15,7 @@ mod rough;
 mod sharing;
 mod telling;
 mod tls;
+mod urgent;
 mod world;
 
 use baton_testkit::{need_program, need_root, output, run, wait_for};
@@ -177,6 +178,25 @@ fn both_ends_of_a_connection_between_namespaces_are_joined() {
         need_program!(program);
     }
     both_ends::redis_and_its_clients_in_two_namespaces(&World::quiet());
+}
+
+#[test]
+fn urgent_data_sends_both_ends_of_a_pair_home() {
+    need_root!();
+    need_program!("python3");
+    urgent::urgent_data_sends_both_ends_home(&World::quiet());
+}
+
+/// Programs at both ends of pairs, which are made and come home all the time.
+mod restless_pairs {
+    use crate::world::World;
+    each_in! {
+        World::restless_pairs();
+        nginx_passes_on_to_nginx of both_ends: "nginx" "curl";
+        redis_answers_its_clients of both_ends: "redis-server" "redis-benchmark";
+        memcached_keeps_what_python_gives_it of both_ends: "memcached" "python3";
+        python_serves_python of both_ends: "python3";
+    }
 }
 
 #[test]

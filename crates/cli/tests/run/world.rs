@@ -2,7 +2,8 @@
 //!
 //! A quiet world has a good wire, and each program has its own service. In a restless world the wire
 //! loses, duplicates and reorders frames, and the connections of the single service move back and forth
-//! all the time. `BATON_PROGRAMS_TIMES` multiplies the size of every load.
+//! all the time. In a world of restless pairs both ends are in our namespace. `BATON_PROGRAMS_TIMES`
+//! multiplies the size of every load.
 
 use crate::restless::Restless;
 use crate::rough::Rough;
@@ -35,6 +36,8 @@ pub struct World {
     restless: Option<Restless>,
     /// The service that programs use; none, and each has its own.
     service: Option<Running>,
+    /// Both ends of connections are joined.
+    pair: bool,
     /// When connections move; none, as by default.
     pub policy: Option<&'static str>,
     _rough: Option<Rough>,
@@ -47,6 +50,8 @@ pub struct World {
 
 /// Moves that a restless world has to see.
 const ENOUGH: u64 = 20;
+/// The same, in a world of restless pairs.
+const ENOUGH_OF_PAIRS: u64 = 100;
 
 impl World {
     fn new(is_rough: bool) -> World {
@@ -60,6 +65,7 @@ impl World {
         World {
             restless: None,
             service: None,
+            pair: false,
             policy: Some("fcfs"),
             _rough: rough,
             engine: "service",
@@ -84,15 +90,55 @@ impl World {
         world
     }
 
+    /// A service that joins both ends of connections in our namespace; pairs are made and come home all the time.
+    pub fn restless_pairs() -> World {
+        let mut world = World { pair: true, ..World::new(false) };
+        world.service = Some(world.service_for_pairs());
+        world.restless = Some(Restless::start_for_pairs(&world.socket()));
+        world
+    }
+
+    /// Starts a service that joins both ends of connections in our namespace.
+    pub fn service_for_pairs(&self) -> Running {
+        let config = self.file("baton.toml");
+        fs::write(&config, "[pair]\nusers = \"same-user\"\n").unwrap();
+        let mut command = Command::new(baton());
+        command.args(["service", "--no-interface", "--socket"]).arg(self.socket()).arg("--config").arg(config);
+        command.stdin(Stdio::null()).stderr(fs::File::create(self.file("service")).unwrap());
+        let service = self.ours.enter(|| Running::start(&mut command));
+        wait_for("the service", || Service::connect(self.socket()).is_ok());
+        service
+    }
+
     /// The same with the engine inside the programs.
     pub fn inside(self) -> World {
         World { engine: "direct", ..self }
     }
 
+    /// What the service says of connections that it lost.
+    pub fn lost(&self) -> String {
+        let log = fs::read_to_string(self.file("service")).unwrap();
+        log.lines().filter(|line| line.contains(" lost: ")).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Some of a program's connections were joined, and the service lost none; says what share of the bytes went
+    /// through pairs.
+    #[track_caller]
+    pub fn some_joined(&self, account: &Account) {
+        let Account { moved, all, bytes, at_home, said } = account;
+        assert!(*moved > 0, "{said}");
+        assert_eq!(self.lost(), "");
+        let share = 100.0 * *bytes as f64 / (bytes + at_home).max(1) as f64;
+        print!("{moved} of {all} connections joined, {share:.1} % of {} bytes there", bytes + at_home);
+        self.restless.iter().for_each(|restless| print!(", {} moves, {:.0}/s", restless.moves(), restless.rate()));
+        println!();
+    }
+
     /// Does this, again and again until connections moved often enough if they do.
     pub fn load(&self, mut work: impl FnMut()) {
+        let enough = if self.pair { ENOUGH_OF_PAIRS } else { ENOUGH } * times() as u64;
         work();
-        while self.restless.as_ref().is_some_and(|restless| restless.moves() < ENOUGH * times() as u64) {
+        while self.restless.as_ref().is_some_and(|restless| restless.moves() < enough) {
             work();
         }
     }
@@ -132,6 +178,9 @@ impl World {
             Some(_) => command.arg("--socket").arg(self.socket()),
             None => command.args(["--interface", "wire", "--steer", "tc"]),
         };
+        if self.pair {
+            command.args(["--pair", "same-user"]);
+        }
         if let Some(policy) = self.policy {
             command.args(["--policy", policy]);
         }

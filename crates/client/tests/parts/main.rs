@@ -2,6 +2,7 @@
 
 mod corpus;
 mod not_taken;
+mod pairs;
 mod played;
 mod raw;
 mod service;

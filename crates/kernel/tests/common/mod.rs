@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 pub mod firewall;
+pub mod load;
 pub mod toy;
 
 use std::io::{ErrorKind, Read, Write};

@@ -4,7 +4,7 @@
 //! loads × {handed off, handed off and restored, 200 moves} × {IPv4, IPv6} × {tc, xdp}. The peer is
 //! the kernel of another network namespace.
 
-use crate::world::{Load, World};
+use crate::world::{LOADS, Load, World};
 use baton_kernel::steer::Kind;
 use baton_testkit::{need_program, need_root};
 
@@ -16,7 +16,7 @@ const BYTES: u64 = 10_000;
 fn each_load(kind: Kind, case: fn(&mut World<'_>, Load, bool)) {
     World::enter(kind, |world| {
         for ipv6 in [false, true] {
-            for load in Load::ALL {
+            for load in LOADS {
                 case(world, load, ipv6);
                 assert_eq!(world.resets(), 0, "{kind:?} {load:?}, IPv6 {ipv6}");
             }

@@ -9,6 +9,8 @@ use baton_mover::{Connection, Mover, MoverConfig};
 use baton_port::faulty::{Faults, Faulty};
 use baton_port::{SteeredPort, link};
 use baton_tcp::time::Duration;
+pub use common::load::Load;
+use common::load::REQUEST;
 use common::{LONG, Ramp, Wire};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size, set_tcp_nodelay};
 use std::io::{ErrorKind, Read, Write};
@@ -16,42 +18,20 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// The number of bytes written at once.
-const CHUNK: usize = 30_000;
-/// The length of a request and of its answer, in bytes.
-const REQUEST: u64 = 100;
-
-/// Traffic of the connection while it moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Load {
-    Idle,
-    In,
-    Out,
-    Both,
-    RequestResponse,
-    OurFin,
-    PeersFin,
-    Loss,
-    ZeroWindow,
-    Unread,
-    Unsent,
-}
-
-impl Load {
-    pub const ALL: [Load; 11] = [
-        Load::Idle,
-        Load::In,
-        Load::Out,
-        Load::Both,
-        Load::RequestResponse,
-        Load::OurFin,
-        Load::PeersFin,
-        Load::Loss,
-        Load::ZeroWindow,
-        Load::Unread,
-        Load::Unsent,
-    ];
-}
+/// The loads of this matrix.
+pub const LOADS: [Load; 11] = [
+    Load::Idle,
+    Load::In,
+    Load::Out,
+    Load::Both,
+    Load::RequestResponse,
+    Load::OurFin,
+    Load::PeersFin,
+    Load::Loss,
+    Load::ZeroWindow,
+    Load::Unread,
+    Load::Unsent,
+];
 
 pub struct World<'w> {
     pub mover: Mover<Faulty<SteeredPort>>,
@@ -181,11 +161,12 @@ impl Line {
     /// Runs rounds of the load until `bytes` more have arrived in each direction that carries data.
     #[track_caller]
     pub fn go_on(&mut self, world: &mut World<'_>, bytes: u64) {
-        let both = matches!(self.load, Load::Both | Load::Loss | Load::OurFin | Load::PeersFin);
-        let out = (both || self.load == Load::Out) && !self.ours_shut;
-        let back = (both || self.load == Load::In) && !self.peer_shut;
-        let answers = if self.load == Load::RequestResponse { 3 * REQUEST } else { 0 };
-        let goals = [self.out.read + u64::from(out) * bytes + answers, self.back.read + u64::from(back) * bytes];
+        let goal = |flows: bool, shut: bool, read: u64| match self.load {
+            Load::RequestResponse => read + 3 * REQUEST,
+            _ => read + u64::from(flows && !shut) * bytes,
+        };
+        let [out, back] = self.load.flows();
+        let goals = [goal(out, self.ours_shut, self.out.read), goal(back, self.peer_shut, self.back.read)];
         let begun = Instant::now();
         while self.out.read < goals[0] || self.back.read < goals[1] {
             self.turns(world, 1);
@@ -198,52 +179,28 @@ impl Line {
     }
 
     fn turn(&mut self, world: &mut World<'_>) {
-        match self.load {
-            Load::Idle => {}
-            Load::In => self.inwards(world, CHUNK),
-            Load::Out => self.outwards(world, CHUNK),
-            Load::Both | Load::Loss | Load::OurFin | Load::PeersFin => {
-                self.outwards(world, CHUNK);
-                self.inwards(world, CHUNK);
-            }
-            Load::RequestResponse => {
-                if self.out.read == self.back.written {
-                    self.write_peer(REQUEST as usize);
-                }
-                self.read_ours(world);
-                let owed = self.back.read - self.out.written;
-                self.write_ours(world, owed as usize);
-                self.read_peer();
-            }
-            // Nobody reads what is written.
-            Load::ZeroWindow => self.write_ours(world, 2_000),
-            Load::Unsent if self.out.written < 300_000 => self.write_ours(world, 50_000),
-            Load::Unread if self.back.written < 60_000 => self.write_peer(5_000),
-            Load::Unsent | Load::Unread => {}
+        let load = self.load;
+        if !self.peer_shut {
+            self.write_peer(load.writes(false, self.back.written, self.out.read));
+        }
+        if load.reads(true) > 0 {
+            self.read_ours(world);
+        }
+        if !self.ours_shut {
+            self.write_ours(world, load.writes(true, self.out.written, self.back.read));
+        }
+        if load.reads(false) > 0 {
+            self.read_peer();
         }
     }
 
     /// The middle of the test: the side that is to close does so.
     pub fn halfway(&mut self, world: &mut World<'_>) {
-        match self.load {
-            Load::OurFin => self.shut_ours(world),
-            Load::PeersFin => self.shut_peer(),
-            _ => {}
+        match self.load.closes() {
+            Some(true) => self.shut_ours(world),
+            Some(false) => self.shut_peer(),
+            None => {}
         }
-    }
-
-    fn outwards(&mut self, world: &mut World<'_>, len: usize) {
-        if !self.ours_shut {
-            self.write_ours(world, len);
-        }
-        self.read_peer();
-    }
-
-    fn inwards(&mut self, world: &mut World<'_>, len: usize) {
-        if !self.peer_shut {
-            self.write_peer(len);
-        }
-        self.read_ours(world);
     }
 
     fn write_peer(&mut self, len: usize) {
@@ -333,6 +290,7 @@ impl Line {
             Load::ZeroWindow => out > 10_000,
             Load::Unread => back > 50_000,
             Load::Unsent => out > 256 << 10,
+            Load::Full | Load::Stopped => unreachable!("loads of pairs"),
         };
         assert!(enough, "{:?}: {out} bytes out, {back} back", self.load);
         if self.load == Load::Loss {

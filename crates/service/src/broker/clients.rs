@@ -117,6 +117,11 @@ impl Client {
         self.version.is_some_and(|version| version >= 6)
     }
 
+    /// Returns true if the program lets go of a link once it is told to.
+    pub fn lets_links_go(&self) -> bool {
+        self.version.is_some_and(|version| version >= 6)
+    }
+
     /// A program at the other end of `socket`.
     pub fn new(socket: Arc<OwnedFd>, pid: u32, uid: u32, version: Option<u32>) -> io::Result<Client> {
         let channel = Channel::new(socket.try_clone()?);

@@ -4,10 +4,11 @@
 //! either program.
 
 use super::Broker;
+use super::clients::Client;
 use baton_consumer::link::SharedSide;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, PairPlace, Record};
-use baton_pair::{Course, Layout, Link, Side, SlotError};
+use baton_pair::{Course, Layout, Link, Side, SlotError, is_let_go};
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind};
@@ -17,6 +18,9 @@ use std::sync::Arc;
 
 /// Connections of a link. Two programs with more get another link.
 const SLOTS: u32 = 256;
+
+/// Links of two programs. A program that lets go of no slot gets no more.
+const LINKS: usize = 64;
 
 /// Bytes that a connection's end may have written and the other end not read. An area that fits into a
 /// processor's second-level cache is faster than a larger one.
@@ -46,8 +50,10 @@ impl PairLink {
         self.sides.each_ref().map(|side| &**side.side())
     }
 
+    /// A slot that no connection has, nor an end that has yet to hear that it went home.
     fn free_slot(&self) -> Option<u32> {
-        (0..SLOTS).find(|slot| [true, false].iter().all(|first| !self.taken.contains(&(*slot, *first))))
+        let is_taken = |slot: u32| [true, false].iter().any(|first| self.taken.contains(&(slot, *first)));
+        (0..SLOTS).find(|slot| !is_taken(*slot) && is_let_go(self.sides(), *slot))
     }
 
     /// Wakes the program at a side.
@@ -97,8 +103,7 @@ impl Links {
     /// yet to begin, else a FIN.
     pub fn end(&self, place: PairPlace) {
         let ended = self.as_program(place, |end| {
-            let unread = end.readable().map_or(true, |bytes| bytes > 0);
-            let _ = if unread { end.reset() } else { end.close() };
+            let _ = if end.leaves_unread() { end.reset() } else { end.close() };
         });
         if ended.is_some()
             && let Some(link) = self.all.get(&place.link)
@@ -142,6 +147,9 @@ impl Broker {
     }
 
     fn make_link(&mut self, clients: [u32; 2]) -> io::Result<u32> {
+        if self.links.all.values().filter(|link| link.clients == clients).count() >= LINKS {
+            return Err(ErrorKind::OutOfMemory.into());
+        }
         let layout = Layout::new(SLOTS, AREA).map_err(io::Error::other)?;
         let sides = [SharedSide::create(layout)?, SharedSide::create(layout)?];
         let bells = [self.bell_of(clients[0])?, self.bell_of(clients[1])?];
@@ -179,12 +187,14 @@ impl Broker {
     pub(super) fn leave_link(&mut self, id: u64, place: PairPlace) {
         self.end_followed(place, None);
         self.checkpoints.forget(record::pair(id));
-        if let Some(link) = self.links.all.get_mut(&place.link) {
-            link.taken.remove(&(place.slot, place.first));
-        }
+        let Some(link) = self.links.all.get_mut(&place.link) else { return };
+        link.taken.remove(&(place.slot, place.first));
+        let gone = link.clients.into_iter().find(|client| !self.clients.contains_key(client));
+        gone.into_iter().for_each(|client| self.forget_links(client));
     }
 
-    /// Forgets the links of a program that has gone, once no connection needs them.
+    /// Forgets the links of a program that has gone, once no connection needs them. So do the programs at the other
+    /// sides.
     pub(super) fn forget_links(&mut self, client: u32) {
         let gone: Vec<u32> = self
             .links
@@ -193,9 +203,14 @@ impl Broker {
             .filter(|(_, link)| link.clients.contains(&client) && link.taken.is_empty())
             .map(|(number, _)| *number)
             .collect();
-        for link in gone {
-            self.links.all.remove(&link);
-            self.checkpoints.forget(record::link(link));
+        for number in gone {
+            let Some(link) = self.links.all.remove(&number) else { continue };
+            self.checkpoints.forget(record::link(number));
+            for (at, other) in link.clients.into_iter().enumerate() {
+                if self.clients.get(&other).is_some_and(Client::lets_links_go) {
+                    self.tell_client(other, &Reply::Unlink { link: number, first: at == 0 }, Vec::new());
+                }
+            }
         }
     }
 

@@ -7,10 +7,14 @@ use crate::os::cancel::Deferred;
 use crate::os::real;
 use crate::table::{self, find, is_known, is_set};
 use crate::{account, epoll};
+use baton_client::Stream;
 use baton_policy::Reason;
 use libc::{c_int, c_uint, c_ulong};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
+
+/// Asks whether the next byte to be read is at the urgent mark (`include/uapi/asm-generic/sockios.h`).
+const SIOCATMARK: c_ulong = 0x8905;
 
 /// Forgets a descriptor. This is called before the descriptor is closed, because afterwards another
 /// thread may get the same number at once.
@@ -191,6 +195,15 @@ pub(super) unsafe fn ioctl(fd: c_int, request: c_ulong, arg: c_ulong) -> c_int {
             let count = if request == libc::FIONREAD { queued.0 } else { queued.1 };
             // SAFETY: not null, so it points to an int.
             unsafe { word.write(c_int::try_from(count).unwrap_or(c_int::MAX)) };
+            0
+        }
+        // Bytes that the library holds come before the mark.
+        SIOCATMARK if at(fd).is_some_and(|held| held.stream().is_some_and(Stream::holds_unread)) => {
+            if word.is_null() {
+                return fail(libc::EFAULT);
+            }
+            // SAFETY: not null, so it points to an int.
+            unsafe { word.write(0) };
             0
         }
         libc::FIONBIO => {

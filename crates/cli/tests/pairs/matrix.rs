@@ -1,0 +1,82 @@
+//! loads × {joined, joined and brought home, 200 moves} × places × {under `baton run`, through the API}.
+//!
+//! A move names one end, and both go. Another place is another row of [`PLACES`].
+
+use crate::load::Load;
+use crate::rig::{By, Rig};
+use crate::venue::PLACES;
+use baton_testkit::need_root;
+
+/// The loads of this matrix.
+pub const LOADS: [Load; 8] =
+    [Load::Idle, Load::Out, Load::Both, Load::RequestResponse, Load::OurFin, Load::Unread, Load::Full, Load::Stopped];
+
+/// The number of moves of a connection that goes to and fro.
+const MOVES: u32 = 200;
+
+fn each(by: By, case: fn(&mut Rig, Load)) {
+    for (place, make) in PLACES {
+        let mut rig = Rig::start(make(), by);
+        let resets = rig.resets();
+        for load in LOADS {
+            println!("{place}, {load:?}");
+            case(&mut rig, load);
+            assert_eq!(rig.resets(), resets, "{place}, {load:?}: a reset");
+        }
+    }
+}
+
+/// Is joined while it is in use, and goes on and ends as a pair.
+fn joined(rig: &mut Rig, load: Load) {
+    let mut line = rig.line(load);
+    line.home();
+    line.go_on();
+    line.join();
+    line.go_on();
+    line.halfway();
+    line.go_on();
+    line.finish();
+}
+
+/// Comes home while it is in use, and goes on and ends in the kernel.
+fn brought_home(rig: &mut Rig, load: Load) {
+    let mut line = rig.line(load);
+    line.go_on();
+    line.halfway();
+    line.home();
+    line.go_on();
+    line.finish();
+}
+
+fn to_and_fro(rig: &mut Rig, load: Load) {
+    let mut line = rig.line(load);
+    for round in 0..MOVES / 2 {
+        if round == MOVES / 4 {
+            line.halfway();
+        }
+        line.go_on();
+        line.home();
+        line.go_on();
+        line.join();
+    }
+    line.finish();
+}
+
+macro_rules! matrix {
+    ($($name:ident: $by:ident $case:ident;)*) => {$(
+        #[test]
+        fn $name() {
+            need_root!();
+            each(By::$by, $case);
+        }
+    )*};
+}
+
+matrix! {
+    joined_under_baton_run: Run joined;
+    joined_through_the_api: Api joined;
+    brought_home_under_baton_run: Run brought_home;
+    brought_home_through_the_api: Api brought_home;
+    to_and_fro_under_baton_run: Run to_and_fro;
+    to_and_fro_through_the_api: Api to_and_fro;
+}
