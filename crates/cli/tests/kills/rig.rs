@@ -44,7 +44,7 @@ pub struct Plan {
     pub connections: usize,
     /// How frames reach the engine.
     pub steer: &'static str,
-    /// Whose programs' connections the service joins, as its configuration says it.
+    /// The users whose programs' connections the service joins, as its configuration says it.
     pub pair: &'static str,
     pub seed: u64,
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 pub struct Start {
     /// The service's socket; `None` for a program that stays on the kernel's TCP.
     pub service: Option<PathBuf>,
-    /// Addresses of the peers' listeners: IPv4, then IPv6. Of a program at the far end, its own.
+    /// Addresses of the peers' listeners: IPv4, then IPv6; its own, if it is at the far end.
     pub peers: [SocketAddr; 2],
     /// True for a program at the far end of connections, which accepts them.
     pub far: bool,

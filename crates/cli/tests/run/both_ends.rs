@@ -62,7 +62,7 @@ pub fn redis_and_its_clients_in_two_namespaces(world: &World) {
     assert!(world.end(redis).moved >= 40, "{}", world.said());
 }
 
-/// What a client under `baton run` prints. It succeeds, and some of its connections are joined.
+/// Returns what a client under `baton run` prints. It succeeds, and some of its connections are joined.
 #[track_caller]
 fn asks(world: &World, words: &[&str]) -> Vec<u8> {
     let out = world.run(words);

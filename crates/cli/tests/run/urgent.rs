@@ -69,7 +69,7 @@ for end in ends:
     say('end', end.recv(100))
 ";
 
-/// Runs both programs with this in front of them. What they have said, and what was said of them.
+/// Runs both programs with this in front of them. Returns what each has said, and what was said of it.
 fn conversation(world: &World, port: u16, before: &[&str], go: impl FnOnce()) -> [(String, String); 2] {
     for name in ["go", "listens"] {
         let _ = fs::remove_file(world.file(name));

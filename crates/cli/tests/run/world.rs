@@ -115,7 +115,7 @@ impl World {
         World { engine: "direct", ..self }
     }
 
-    /// What the service says of connections that it lost.
+    /// Returns the service's lines about connections that it lost.
     pub fn lost(&self) -> String {
         let log = fs::read_to_string(self.file("service")).unwrap();
         log.lines().filter(|line| line.contains(" lost: ")).map(|line| format!("{line}\n")).collect()

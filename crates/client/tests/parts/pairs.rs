@@ -16,9 +16,9 @@ use std::thread;
 
 /// The bytes of the stream.
 const BYTES: usize = 200_000;
-/// The connection.
+/// The broker's number of the connection.
 const ID: u64 = 7;
-/// The link.
+/// The broker's number of the link.
 const LINK: u32 = 3;
 
 /// The other program, with the program's bell.

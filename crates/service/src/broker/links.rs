@@ -4,7 +4,6 @@
 //! either program.
 
 use super::Broker;
-use super::clients::Client;
 use baton_consumer::link::SharedSide;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, PairPlace, Record};
@@ -207,7 +206,7 @@ impl Broker {
             let Some(link) = self.links.all.remove(&number) else { continue };
             self.checkpoints.forget(record::link(number));
             for (at, other) in link.clients.into_iter().enumerate() {
-                if self.clients.get(&other).is_some_and(Client::lets_links_go) {
+                if self.clients.get(&other).is_some_and(|program| program.lets_links_go()) {
                     self.tell_client(other, &Reply::Unlink { link: number, first: at == 0 }, Vec::new());
                 }
             }

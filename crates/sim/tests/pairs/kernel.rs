@@ -1,5 +1,5 @@
-//! The kernel's two sockets of a connection: their numbers, and the bytes between them. What is sent has arrived at
-//! once, unless the receiver has no room.
+//! The kernel's two sockets of a connection: their numbers, and the bytes between them. Bytes that are sent have
+//! arrived at once, unless the receiver has no room.
 
 use crate::stream::byte;
 use baton_tcp::snapshot::{Seeds, Snapshot};
@@ -27,7 +27,7 @@ pub struct Kernel {
     sockets: [Socket; 2],
 }
 
-/// What a capture has of one end.
+/// One end, as it is captured.
 pub struct Head {
     pub numbers: Snapshot,
     pub unread: Vec<u8>,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 const AREA: u32 = 4096;
 const SLOT: u32 = 1;
 
-/// What the broker does, or what befalls a program, before a turn.
+/// Something that the broker does, or that befalls a program, before a turn.
 #[derive(Clone, Copy, Debug)]
 pub enum Event {
     /// Both ends are joined, if they can be.
@@ -30,7 +30,7 @@ pub struct World {
     kernel: Kernel,
     heads: Option<[Snapshot; 2]>,
     programs: [Program; 2],
-    /// What each program is about to hear, and in how many turns.
+    /// In how many turns each program hears that it is home, and what.
     news: [Option<(usize, (u64, u64))>; 2],
     random: fastrand::Rng,
     /// How often both ends were joined, and came home.
@@ -169,7 +169,7 @@ impl World {
         // One that had finished has told so, and a reset after that is another matter.
         let tells = !self.programs[at].finished;
         self.programs[at].place = Place::Dead;
-        // What the broker does for it, in a link of its own.
+        // The broker does this for it, in a link of its own.
         let link = Link::new(self.sides[at].clone(), self.sides[1 - at].clone()).unwrap();
         let mut end = link.resume(SLOT, self.number()).unwrap();
         let _ = if end.leaves_unread() { end.reset() } else { end.close() };
