@@ -126,9 +126,11 @@ impl Inner {
             return;
         }
         for id in self.pairs.news() {
-            if let Some(connection) = self.connections.get_mut(&id) {
-                connection.flush_pair();
-                connection.wake();
+            let Some(connection) = self.connections.get_mut(&id) else { continue };
+            connection.flush_pair();
+            connection.wake();
+            if connection.closed && connection.unsent.is_empty() {
+                self.close(id);
             }
         }
         // The thread that takes news has said that nobody sleeps, on behalf of all.

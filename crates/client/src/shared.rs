@@ -376,7 +376,14 @@ impl Inner {
                     let _ = set_socket_linger(&connection.fd, Some(std::time::Duration::ZERO));
                 }
             }
-            Location::Pair(_) => self.close_pair(id),
+            Location::Pair(_) => {
+                connection.flush_pair();
+                if !connection.unsent.is_empty() {
+                    // It is closed once the peer has made room for them.
+                    return;
+                }
+                self.close_pair(id);
+            }
             Location::Ended(_) => {}
         }
         let mut connection = self.connections.remove(&id).expect("the connection was found above");

@@ -14,8 +14,8 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 
-/// The bytes of the stream.
-const BYTES: usize = 200_000;
+/// Bytes of a stream that a pair takes, though its program has set a small send buffer.
+const BYTES: usize = 60_000;
 /// The broker's number of the connection.
 const ID: u64 = 7;
 /// The broker's number of the link.
@@ -53,7 +53,7 @@ impl Other {
 
     /// Reads what is there.
     fn read(&self, end: &mut End) -> Vec<u8> {
-        let mut bytes = vec![0; BYTES];
+        let mut bytes = vec![0; 1 << 20];
         let (count, bell) = end.read(&mut bytes).unwrap();
         if bell.is_wanted() {
             rustix::io::write(&self.bell, &1u64.to_ne_bytes()).unwrap();
@@ -118,5 +118,36 @@ fn bytes_that_the_kernel_had_no_room_for_are_the_first_of_the_next_pair() {
         assert!(!home.is_empty() && joined.len() > 5, "{} bytes through the kernel", home.len());
         assert!([home, joined].concat() == right);
         assert_eq!((end.readable(), end.peer_end()), (Ok(0), Ending::Finished));
+    });
+}
+
+/// A program writes much, has a small send buffer from then on, and closes while the peer reads nothing.
+#[test]
+fn a_stream_is_closed_once_its_peer_has_made_room_for_the_last_bytes() {
+    const MORE: usize = 250_000;
+    play_at(|path, broker| {
+        let service = Service::connect(path).unwrap();
+        let (mut stream, mut peer) = waiting(&service, &broker);
+        let other = Other::begin(&broker);
+        let right: Vec<u8> = (0..MORE).map(|at| (at % 251) as u8).collect();
+        stream.set_send_buffer(1 << 20).unwrap();
+        let end = other.join(&broker, 1);
+        assert_eq!(stream.write(&right).unwrap(), MORE);
+        stream.set_send_buffer(1).unwrap();
+        broker.say(Reply::Home { id: ID, rcv_pos: 0, tail_pos: 0, whole: false });
+        wait_for("the way home", || stream.place() == Place::Kernel);
+        drop(end);
+        let mut end = other.join(&broker, 2);
+        drop(stream);
+        let (mut home, mut joined) = (Vec::new(), Vec::new());
+        wait_for("all bytes", || {
+            home.extend(read_kernel(&mut peer));
+            joined.extend(other.read(&mut end));
+            home.len() + joined.len() == MORE
+        });
+        assert!(joined.len() > 128 << 10, "{} bytes through the kernel", home.len());
+        assert!([home, joined].concat() == right);
+        wait_for("the end", || end.readable() == Ok(0) && end.peer_end() == Ending::Closed);
+        assert_eq!(broker.hear(), Request::Close { id: ID });
     });
 }
