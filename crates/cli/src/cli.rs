@@ -56,7 +56,7 @@ pub enum Command {
     Trace(trace::Args),
     /// Show where the time of live connections goes, by layer
     Latency(latency::Args),
-    /// Write what both ends of connections on this machine exchange through memory, as pcapng
+    /// Write what pairs exchange through memory as a capture of packets
     Capture(capture::Args),
     /// Run measurements to compare with published figures
     Bench(bench::Args),
