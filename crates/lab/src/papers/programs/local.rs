@@ -5,7 +5,7 @@
 //! under `baton run` says at its end how many of its connections were in pairs, which the table and every
 //! run show: a connection that was not in a pair went over loopback.
 //!
-//! [`GOALS`] lists the ratios that pairs are to reach, and the table says which they reached.
+//! `GOALS` lists the ratios that pairs are to reach, and the table says which they reached.
 //!
 //! The cost of two programs without any network cannot be measured. `redis-benchmark` can send 256 requests
 //! at once, over a Unix domain socket: a request's share of the calls that move bytes is then 1/256. The
