@@ -86,6 +86,7 @@ fn read_kernel(peer: &mut TcpStream) -> Vec<u8> {
     peer.set_nonblocking(true).unwrap();
     loop {
         match peer.read(&mut bytes) {
+            Ok(0) => return all,
             Ok(count) => all.extend(&bytes[..count]),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return all,
             Err(error) => panic!("{error}"),
