@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
 /// Largest queue in bytes. The broker never announces more.
-const QUEUE_MAX: u32 = 64 << 20;
+pub const QUEUE_MAX: u32 = 64 << 20;
 
 /// Reads the bytes of two queues, stored one after the other, from a file.
 ///

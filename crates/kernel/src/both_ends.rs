@@ -15,7 +15,7 @@ use crate::capture_error::CaptureError;
 use crate::captured::Captured;
 use crate::error::{During, Failed};
 use crate::tcp_info::TcpInfo;
-use crate::{capture, release};
+use crate::{capture, release, sys};
 use baton_policy::Refusal;
 use baton_tcp::snapshot::{Scales, Snapshot};
 use baton_tcp::state::State;
@@ -74,6 +74,14 @@ impl Carried {
 /// Errors of `getsockopt(2)`.
 pub fn is_acknowledged(fd: impl AsFd) -> Result<bool, Failed> {
     Ok(TcpInfo::of(fd.as_fd()).during("reading TCP_INFO")?.unacknowledged() == 0)
+}
+
+/// Bytes that were written to this end and not sent yet. A capture has them, too.
+///
+/// # Errors
+/// Errors of `ioctl(2)`.
+pub fn unsent(fd: impl AsFd) -> Result<u32, Failed> {
+    sys::length(fd.as_fd(), sys::Length::Unsent).during("asking what was not sent")
 }
 
 /// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use

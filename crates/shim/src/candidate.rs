@@ -3,7 +3,7 @@
 //!
 //! The policy is asked only when its answer can change: when the connection is established, after
 //! the number of requests to send that the policy names, and after every [`RETRY_SENDS`] requests
-//! from then on.
+//! from then on. A connection whose other end may be on this machine is looked at once more, at [`JOIN_AGE`].
 
 use crate::config::{Pairs, config};
 use crate::os::socket::{self, Name};
@@ -15,10 +15,14 @@ use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Wait};
 use baton_policy::{Reason, Refusal};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The number of requests to send after which a connection that could not move is tried again.
 const RETRY_SENDS: u64 = 64;
+
+/// The age from which a connection whose other end may be on this machine is joined with it, if the policy does not
+/// move it before. One that ends sooner does not pay for that.
+const JOIN_AGE: Duration = Duration::from_millis(20);
 
 /// How often that number doubles for a connection that went home for load, while it is refused.
 const MOST_DOUBLINGS: u32 = 2;
@@ -31,6 +35,8 @@ pub struct Candidate {
     stage: Stage,
     /// The number of requests to send at which the policy is asked again.
     ask_at: u64,
+    /// When it is old enough to be joined with its other end, until the policy has been asked then.
+    join_at: Option<Instant>,
     /// Why it has not moved, as of the last time the policy was asked.
     reason: Option<Reason>,
     /// It was in an engine before.
@@ -78,7 +84,11 @@ impl Origin {
     /// For the service's policy.
     pub fn told(&self, sends: u64) -> Told {
         let accepted = Some(self.direction == Direction::Accepted);
-        Told { accepted, age_us: Some(self.established.elapsed().as_micros() as u64), sends: Some(sends) }
+        Told { accepted, age_us: Some(self.age().as_micros() as u64), sends: Some(sends) }
+    }
+
+    fn age(&self) -> Duration {
+        self.established.elapsed()
     }
 }
 
@@ -101,7 +111,17 @@ pub enum Ready {
 
 impl Candidate {
     fn new(identity: (u64, u64), origin: Origin, stage: Stage) -> Candidate {
-        Candidate { identity, origin, stage, ask_at: 0, reason: None, moved: false, refused: 0, shared: Vec::new() }
+        Candidate {
+            identity,
+            origin,
+            stage,
+            ask_at: 0,
+            join_at: None,
+            reason: None,
+            moved: false,
+            refused: 0,
+            shared: Vec::new(),
+        }
     }
 
     /// A socket without a connection.
@@ -155,7 +175,7 @@ impl Candidate {
         match self.stage {
             Stage::Fresh => false,
             Stage::Connecting => true,
-            Stage::Connected => sends >= self.ask_at,
+            Stage::Connected => sends >= self.ask_at || self.join_at.is_some_and(|at| Instant::now() >= at),
         }
     }
 
@@ -173,7 +193,7 @@ impl Candidate {
     }
 
     fn facts(&self, sends: u64, bytes: Option<u64>) -> Facts {
-        let Origin { local, remote, direction, established } = self.origin;
+        let Origin { local, remote, direction, .. } = self.origin;
         let own = config().own();
         Facts {
             local,
@@ -184,7 +204,7 @@ impl Candidate {
             cgroup: own.cgroup.clone(),
             sends: Some(sends),
             bytes,
-            age_us: Some(established.elapsed().as_micros() as u64),
+            age_us: Some(self.origin.age().as_micros() as u64),
             interface: None,
             round_trip_us: None,
             expected: None,
@@ -200,18 +220,26 @@ impl Candidate {
         let decision = decision.unwrap_or(Decision::Move);
         // The rules weigh an engine against the kernel. Memory that two programs share costs less than both.
         let decision = match decision {
-            Decision::NotYet(_) if self.origin.is_between() => Decision::Move,
+            Decision::NotYet(_) if self.origin.is_between() && self.origin.age() >= JOIN_AGE => Decision::Move,
             decision => decision,
         };
         self.reason = decision.reason();
         match decision {
-            Decision::NotYet(Wait::Sends(more)) => self.ask_at = sends + more.get(),
-            Decision::NotYet(_) => self.ask_at = sends + RETRY_SENDS,
+            Decision::NotYet(wait) => {
+                let more = if let Wait::Sends(more) = wait { more.get() } else { RETRY_SENDS };
+                self.ask_after(sends + more);
+                self.join_at = self.origin.is_between().then(|| self.origin.established + JOIN_AGE);
+            }
             // If it does not move after this, the cause is a call in the kernel at each attempt.
             Decision::Move => self.reason = Some(Reason::InUse),
             Decision::Never(_) => {}
         }
         decision
+    }
+
+    /// Asks the policy again after so many requests to send, and not before.
+    fn ask_after(&mut self, sends: u64) {
+        (self.ask_at, self.join_at) = (sends, None);
     }
 
     /// Whether it may move now, after `sends` requests to send. No call in the kernel may be waiting on
@@ -223,14 +251,14 @@ impl Candidate {
             return Ready::Never(Reason::Inherited);
         }
         if !self.shared.is_empty() {
-            self.ask_at = sends + RETRY_SENDS;
+            self.ask_after(sends + RETRY_SENDS);
             return Ready::NotYet;
         }
         if self.origin.is_between() && ALONE.lately(self.origin.service()) && self.stage == Stage::Connected {
             return Ready::Never(if self.origin.is_loopback() { Reason::Loopback } else { Reason::PeerNotServed });
         }
         if FULL.lately(self.origin.local.0) && self.stage == Stage::Connected {
-            self.ask_at = sends + RETRY_SENDS;
+            self.ask_after(sends + RETRY_SENDS);
             return Ready::NotYet;
         }
         if socket::identity(fd) != Some(self.identity) {
@@ -262,7 +290,8 @@ impl Candidate {
         // An engine that sent it home takes it back after seconds, not after a few requests.
         self.refused = if why == Reason::Load { self.refused + 1 } else { 0 };
         if why.may_pass() {
-            (self.reason, self.ask_at) = (Some(why), sends + (RETRY_SENDS << self.refused.min(MOST_DOUBLINGS)));
+            self.reason = Some(why);
+            self.ask_after(sends + (RETRY_SENDS << self.refused.min(MOST_DOUBLINGS)));
         }
         why.may_pass()
     }

@@ -77,10 +77,10 @@ pub struct Args {
     /// follow (they move and bypass such rules)
     #[arg(long, value_name = "RULES", default_value = "refuse", value_parser = |text: &str| text.parse::<Rules>())]
     firewall: Rules,
-    /// Join connections whose both ends are in programs on this machine: never, same-user (programs of one user) or
-    /// any. Such a connection goes through memory that both programs share. It takes this option for both, and
-    /// with --socket the service's own setting decides, too
-    #[arg(long, value_name = "USERS", default_value = "never", value_parser = |text: &str| text.parse::<PairUsers>())]
+    /// Join connections whose both ends are in programs on this machine that 'baton run' started: never, same-user
+    /// (programs of one user) or any. Such a connection goes through memory that both programs share. The service's
+    /// own setting decides, too
+    #[arg(long, value_name = "USERS", default_value = "same-user", value_parser = |text: &str| text.parse::<PairUsers>())]
     pair: PairUsers,
     /// Socket of the service to use; no service is started
     #[arg(long, value_name = "PATH")]

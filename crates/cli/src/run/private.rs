@@ -42,8 +42,8 @@ impl Private {
                     if setup.interfaces.is_empty() && setup.pair == PairUsers::Never {
                         return Err(usage(
                             "there is no Ethernet interface here",
-                            "name an interface that can be used: --interface NAME; or give --pair same-user, to join \
-                             both ends of connections on this machine",
+                            "name an interface that can be used: --interface NAME; or leave out --pair never, to \
+                             join both ends of connections on this machine",
                         ));
                     }
                 }

@@ -37,9 +37,9 @@ impl fmt::Debug for PolicySource {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PairUsers {
     /// Nobody's.
-    #[default]
     Never,
     /// Both ends belong to one user.
+    #[default]
     Same,
     /// Everybody's.
     Any,

@@ -35,6 +35,7 @@ mod death;
 mod departure;
 mod direct;
 mod discard;
+mod draining;
 mod engine_slot;
 mod evict;
 mod facing;

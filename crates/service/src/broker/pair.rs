@@ -20,7 +20,7 @@ use super::links::AREA;
 use super::state::{InKernel, InPair, Meeting, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Incoming, Reply, Told};
-use baton_ipc::queues::write_queues;
+use baton_ipc::queues::{QUEUE_MAX, write_queues};
 use baton_ipc::record::{self, PairPlace, Phase, Record};
 use baton_kernel::both_ends::{Apart, is_acknowledged, release_both, take_unsent};
 use baton_kernel::kernel_side::{KernelError, Plan};
@@ -97,16 +97,10 @@ impl Broker {
             return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
         }
         let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
-        connection.enter(State::Meeting(Meeting { kernel, peer, since: None }));
-        let Some(other) = self.connections.known_mut(peer) else { return };
-        match other.state {
-            State::Meeting(_) => self.join([id, peer]),
-            State::Kernel(_) => {
-                let Some(kernel) = other.take(State::in_kernel) else { return };
-                other.enter(State::Preparing(kernel));
-                let client = other.client;
-                self.tell_client(client, &Reply::Prepare { id: peer }, Vec::new());
-            }
+        connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None }));
+        match self.connections.get(peer).map(|other| &other.state) {
+            Some(State::Meeting(_)) => self.join([id, peer]),
+            Some(State::Kernel(_)) => self.stop_other([id, peer]),
             // Its program is about to answer.
             _ => {}
         }
@@ -139,11 +133,14 @@ impl Broker {
         Ok(())
     }
 
-    /// Tries again to join ends of which something was in flight.
+    /// Tries again to join ends of which something was in flight or unsent.
     pub(super) fn try_meetings(&mut self) {
         for ends in std::mem::take(&mut self.links.meetings) {
+            let reads = self.connections.get(ends[1]).is_some_and(|it| matches!(it.state, State::Kernel(_)));
             if ends.iter().all(|id| self.is_meeting(*id)) {
                 self.join(ends);
+            } else if reads && self.is_meeting(ends[0]) {
+                self.stop_other(ends);
             } else {
                 // One of them has been joined with another.
                 ends.into_iter().for_each(|id| self.look_for_another(id));
@@ -220,19 +217,18 @@ impl Broker {
 
     /// Captures both ends and makes husks of both. If that fails, both are as before, or lost.
     fn take_out_both(&mut self, ends: [u64; 2]) -> Result<[Box<Captured>; 2], Apart> {
-        let find = |id: u64| self.connections.get(id).map(|it| (it.fd.clone(), it.plan, it.client));
+        let find = |id: u64| self.connections.get(id).map(|it| (it.fd.clone(), it.plan));
         let (Some(one), Some(other)) = (find(ends[0]), find(ends[1])) else {
             return Err(Refusal::NotConnected.into());
         };
         let captured = self.kernel.capture_both(&one.0, &other.0)?.map(Box::new);
         let release = |captured: &[Box<Captured>; 2]| release_both((&one.0, &captured[0]), (&other.0, &captured[1]));
-        let largest =
-            [one.2, other.2].map(|client| self.clients.get(&client).map_or(0, |it| it.limits(&self.config).1));
-        let fits = |at: usize| {
-            let Captured { send_queue, receive_queue, protocol, .. } = &*captured[at];
-            receive_queue.len() <= largest[at] && send_queue.len() <= protocol.unacked_bytes() as usize + AREA as usize
+        let fits = |it: &Captured| {
+            let Captured { send_queue, receive_queue, protocol, .. } = it;
+            receive_queue.len() <= QUEUE_MAX as usize
+                && send_queue.len() <= protocol.unacked_bytes() as usize + AREA as usize
         };
-        if ![0, 1].into_iter().all(fits) {
+        if !captured.iter().all(|captured| fits(captured)) {
             release(&captured)?;
             return Err(Refusal::TooMuchQueued.into());
         }

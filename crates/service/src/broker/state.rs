@@ -56,6 +56,8 @@ pub(super) struct Meeting {
     pub peer: u64,
     /// Since when both ends have waited for nothing to be in flight.
     pub since: Option<Instant>,
+    /// Since when it has waited for the other program to read.
+    pub drains: Option<Instant>,
 }
 
 /// One end of a pair.

@@ -24,6 +24,7 @@ mod outlive;
 mod own_engines;
 mod pairs;
 mod pairs_between;
+mod pairs_bulk;
 mod pairs_deaths;
 mod pairs_idle;
 mod pairs_translated;

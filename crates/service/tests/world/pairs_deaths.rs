@@ -7,6 +7,7 @@ use crate::pairs::{ends, enter, home, join, talk};
 use crate::programs::program;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
+use baton_service::broker::PairUsers;
 use baton_testkit::{Running, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{ErrorKind, Read, Write};
@@ -74,7 +75,7 @@ fn a_pair_goes_on_while_broker_and_guardian_are_killed() {
 fn a_service_that_joins_nobody_leaves_both_ends_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter(|world| {
+    World::enter_with(|config| config.pair = PairUsers::Never, |world| {
         let service = world.service();
         let [ours, _theirs] = ends(world, "127.0.0.1:0");
         let refused = service.adopt(ours.into()).err().map(|refused| refused.code);

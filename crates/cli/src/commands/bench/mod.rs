@@ -66,8 +66,8 @@ struct ProgramsArgs {
     #[command(flatten)]
     amount: Amount,
 
-    /// Run client and server on one machine, both under `baton run --pair same-user`, and compare that with the
-    /// kernel's loopback and with Unix domain sockets
+    /// Run client and server on one machine, both under `baton run`, and compare that with the kernel's loopback and
+    /// with Unix domain sockets
     #[arg(long)]
     local: bool,
 
