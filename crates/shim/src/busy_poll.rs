@@ -5,11 +5,12 @@
 //! wait.
 
 use crate::service;
+use baton_consumer::clock;
 use baton_consumer::pace::{Look, Pace};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 static CPUS: OnceLock<usize> = OnceLock::new();
 
@@ -28,19 +29,19 @@ pub fn count_bytes(bytes: usize) {
 /// it is given at most, and returns its result and the number of events that it found. It is called
 /// with zero while the thread polls.
 pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
-    let begun = Instant::now();
+    let begun = clock::at_once();
     let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
-    let look =
-        Duration::from_nanos(with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0));
+    let look = with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0);
+    let passed = || clock::at_once().saturating_sub(begun);
     let mut outcome = None;
-    if left.is_none_or(|left| left > look) {
-        while outcome.is_none() && begun.elapsed() < look {
+    if left.is_none_or(|left| left > Duration::from_nanos(look)) {
+        while outcome.is_none() && passed() < look {
             outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
         }
     }
     let (outcome, count) = outcome.unwrap_or_else(|| go(left));
     with(|pace| {
-        pace.on_resume(begun.elapsed().as_nanos() as u64);
+        pace.on_resume(passed());
         pace.on_frames(count);
     });
     outcome

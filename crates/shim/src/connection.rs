@@ -251,7 +251,7 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
             body.state = State::Moved(moved);
         }
         Err(why) => {
-            if candidate.origin().is_between() {
+            if candidate.origin().is_between() && !concerns_one(why) {
                 ALONE.note(candidate.origin().service());
             }
             if candidate.retries_after(why, slot_ref.slot.sends.load(Ordering::Relaxed)) {
@@ -267,6 +267,12 @@ fn hand_over(fd: RawFd, slot_ref: &SlotRef) {
             stay(slot_ref, &mut body, why);
         }
     }
+}
+
+/// True if what keeps a connection from being joined need not keep others of the same service.
+fn concerns_one(why: Reason) -> bool {
+    use Refusal::{NotConnected, State, TooMuchQueued, Unsettled};
+    matches!(why, Reason::InUse | Reason::Refused(NotConnected | State | TooMuchQueued | Unsettled))
 }
 
 /// Leaves a connection in the kernel for good.

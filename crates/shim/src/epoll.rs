@@ -107,8 +107,9 @@ impl Set {
         let mut ready = locked(&self.ready);
         // The order: entries that found no room, entries that became ready during this call, and last
         // those that have been reported.
-        let came = std::mem::take(&mut *ready);
-        *ready = batch.into_iter().chain(came).chain(again).collect();
+        batch.append(&mut ready);
+        batch.extend(again);
+        *ready = batch;
         if self.nested.load(Ordering::Relaxed) && ready.is_empty() {
             self.notifier.iter().for_each(|notifier| notifier.clear());
         }

@@ -3,6 +3,7 @@
 
 use crate::config::config;
 use baton_client::{Attending, Service};
+use baton_consumer::clock;
 use baton_consumer::held::Counted;
 use baton_ipc::placement::Placement;
 use std::os::fd::RawFd;
@@ -65,7 +66,9 @@ static PAIRS: AtomicBool = AtomicBool::new(false);
 
 /// Notes that it may.
 pub fn expect_pairs() {
-    PAIRS.store(true, Ordering::Relaxed);
+    if !PAIRS.swap(true, Ordering::Relaxed) {
+        clock::prepare();
+    }
 }
 
 /// True if it may.

@@ -15,12 +15,17 @@ use crate::os::epoll::{Interest, control, random};
 use crate::os::socket::is_inherited;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
+use baton_consumer::clock;
 use libc::{EPOLL_CTL_ADD, EPOLLET, EPOLLEXCLUSIVE};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+
+/// How long the kernel's descriptors may wait for a thread that finds events without asking for theirs, in
+/// nanoseconds.
+const KERNEL_DUE_NS: u64 = 10_000;
 
 /// An epoll set of the program.
 pub struct Set {
@@ -43,6 +48,8 @@ pub struct Set {
     pub notified: AtomicBool,
     /// The last report was full before the kernel was asked.
     pub kernel_waits: AtomicBool,
+    /// When the kernel was last asked for events, in nanoseconds.
+    kernel_asked: AtomicU64,
     /// The sets that are in it.
     pub inner: Mutex<Vec<Inner>>,
     /// The other processes that share it.
@@ -81,6 +88,7 @@ impl Set {
             nested: AtomicBool::new(false),
             notified: AtomicBool::new(false),
             kernel_waits: AtomicBool::new(false),
+            kernel_asked: AtomicU64::new(0),
             inner: Mutex::default(),
             shared: Mutex::default(),
         }
@@ -112,6 +120,16 @@ impl Set {
         if nested || self.sleepers.load(Ordering::SeqCst) > 0 {
             self.notifier.iter().for_each(|notifier| notifier.notify());
         }
+    }
+
+    /// True if the kernel has not been asked for events for a while. To ask it costs more than to look at memory.
+    pub fn is_kernel_due(&self) -> bool {
+        clock::at_once().saturating_sub(self.kernel_asked.load(Ordering::Relaxed)) > KERNEL_DUE_NS
+    }
+
+    /// Notes that the kernel has been asked for events.
+    pub fn note_kernel_asked(&self) {
+        self.kernel_asked.store(clock::at_once(), Ordering::Relaxed);
     }
 
     pub fn has_ready(&self) -> bool {

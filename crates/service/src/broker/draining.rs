@@ -1,42 +1,32 @@
 //! Bulk data that is on its way when both ends are about to be joined.
 //!
 //! ```text
-//!   the end that wrote much stops        Meeting, the other end still in the kernel
-//!   the other program reads on           until little enough is left
-//!   the end that reads stops             Prepare, Ready
+//!   the end that has written much stops   Meeting; the other end is in the kernel, or goes on there
+//!   the other program reads               until little enough is left
+//!   the end that has read stops           Prepare, Ready
 //! ```
 //!
-//! A pair takes along what was written and not sent, an area of it at most. An end that stops while more waits for
-//! it would keep the kernel from sending the rest.
+//! A pair takes along what was written and not sent, an area of it at most. If the end that reads stood still while
+//! more is unsent, the kernel would not send the rest.
 
 use super::Broker;
 use super::links::AREA;
-use super::state::{Meeting, State};
+use super::state::{Drain, Meeting, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_kernel::both_ends::unsent;
-use baton_policy::Refusal;
+use baton_policy::{Reason, Refusal};
 use std::time::{Duration, Instant};
 
-/// How long a program that has written much stands still while the other one reads.
+/// How long a program that has written much stands still while the other one reads nothing.
 const READS_WITHIN: Duration = Duration::from_millis(10);
 
 impl Broker {
-    /// Stops the program of the second end, since that of the first has stopped. If much of what the first has
-    /// written is not sent yet, it waits; if it is the second that has written much, that one stops before the
-    /// first.
+    /// The program of the first end has stopped, that of the second has not: stops it, once little of what the
+    /// first has written is unsent.
     pub(super) fn stop_other(&mut self, [id, peer]: [u64; 2]) {
         if self.has_much_unsent(id) {
-            if self.may_drain(id) {
-                return self.links.meetings.push([id, peer]);
-            }
-            return self.does_not_meet(id, Refusal::TooMuchQueued.into());
-        }
-        if self.has_much_unsent(peer) {
-            if self.connections.get(id).is_some_and(|it| it.adoption.is_none()) {
-                return self.does_not_meet(id, Refusal::TooMuchQueued.into());
-            }
-            self.wait_alone(id);
+            return self.drain([id, peer]);
         }
         let Some((other, kernel)) = self.connections.take(peer, State::in_kernel) else { return };
         other.enter(State::Preparing(kernel));
@@ -44,19 +34,43 @@ impl Broker {
         self.tell_client(client, &Reply::Prepare { id: peer }, Vec::new());
     }
 
-    /// True if more is unsent than a pair takes along.
-    fn has_much_unsent(&self, id: u64) -> bool {
-        let unsent = self.connections.get(id).and_then(|connection| unsent(&connection.fd).ok());
-        unsent.is_some_and(|bytes| bytes > AREA)
+    /// Both programs have stopped, that of the first end just now. If much of what it has written is unsent, the
+    /// second goes on and reads that. Returns true if so.
+    pub(super) fn lets_read(&mut self, [id, peer]: [u64; 2]) -> bool {
+        let may = |it: &State| matches!(it, State::Meeting(Meeting { drains: None, .. }));
+        if !self.has_much_unsent(id) || !self.connections.get(peer).is_some_and(|it| may(&it.state)) {
+            return false;
+        }
+        if self.connections.get(peer).is_some_and(|it| it.adoption.is_some()) {
+            self.wait_alone(peer);
+        } else {
+            self.stays_in_kernel(peer, StayReason::new(Reason::InUse, "it reads what the other end has written"));
+        }
+        self.drain([id, peer]);
+        true
     }
 
-    /// Notes that an end waits until the other program has read, and says whether it may wait on.
-    fn may_drain(&mut self, id: u64) -> bool {
-        match self.connections.get_mut(id).map(|connection| &mut connection.state) {
-            Some(State::Meeting(Meeting { drains, .. })) => {
-                drains.get_or_insert_with(Instant::now).elapsed() < READS_WITHIN
-            }
-            _ => false,
+    /// The first end waits until the program of the second has read.
+    fn drain(&mut self, [id, peer]: [u64; 2]) {
+        let left = self.unsent(id);
+        let Some(State::Meeting(meeting)) = self.connections.get_mut(id).map(|it| &mut it.state) else { return };
+        let drain = meeting.drains.get_or_insert_with(|| Drain { left, since: Instant::now() });
+        if left < drain.left {
+            *drain = Drain { left, since: Instant::now() };
         }
+        if drain.since.elapsed() < READS_WITHIN {
+            self.links.meetings.push([id, peer]);
+        } else {
+            self.does_not_meet(id, Refusal::TooMuchQueued.into());
+        }
+    }
+
+    /// True if more is unsent than a pair takes along.
+    fn has_much_unsent(&self, id: u64) -> bool {
+        self.unsent(id) > AREA
+    }
+
+    fn unsent(&self, id: u64) -> u32 {
+        self.connections.get(id).and_then(|connection| unsent(&connection.fd).ok()).unwrap_or(0)
     }
 }

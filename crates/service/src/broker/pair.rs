@@ -98,11 +98,16 @@ impl Broker {
         }
         let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
         connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None }));
-        match self.connections.get(peer).map(|other| &other.state) {
-            Some(State::Meeting(_)) => self.join([id, peer]),
-            Some(State::Kernel(_)) => self.stop_other([id, peer]),
+        let has_stopped = match self.connections.get(peer).map(|other| &other.state) {
+            Some(State::Meeting(_)) => true,
+            Some(State::Kernel(_)) => false,
             // Its program is about to answer.
-            _ => {}
+            _ => return,
+        };
+        if !has_stopped {
+            self.stop_other([id, peer]);
+        } else if !self.lets_read([id, peer]) {
+            self.join([id, peer]);
         }
     }
 

@@ -56,8 +56,16 @@ pub(super) struct Meeting {
     pub peer: u64,
     /// Since when both ends have waited for nothing to be in flight.
     pub since: Option<Instant>,
-    /// Since when it has waited for the other program to read.
-    pub drains: Option<Instant>,
+    /// Set if it has waited for the other program to read.
+    pub drains: Option<Drain>,
+}
+
+/// Bytes that the other program has yet to read.
+pub(super) struct Drain {
+    /// Their number.
+    pub left: u32,
+    /// When it last became smaller.
+    pub since: Instant,
 }
 
 /// One end of a pair.

@@ -75,10 +75,13 @@ fn a_pair_goes_on_while_broker_and_guardian_are_killed() {
 fn a_service_that_joins_nobody_leaves_both_ends_in_the_kernel() {
     need_root!();
     need_program!("clang");
-    World::enter_with(|config| config.pair = PairUsers::Never, |world| {
-        let service = world.service();
-        let [ours, _theirs] = ends(world, "127.0.0.1:0");
-        let refused = service.adopt(ours.into()).err().map(|refused| refused.code);
-        assert_eq!(refused.as_deref(), Some("not-steerable"));
-    });
+    World::enter_with(
+        |config| config.pair = PairUsers::Never,
+        |world| {
+            let service = world.service();
+            let [ours, _theirs] = ends(world, "127.0.0.1:0");
+            let refused = service.adopt(ours.into()).err().map(|refused| refused.code);
+            assert_eq!(refused.as_deref(), Some("not-steerable"));
+        },
+    );
 }

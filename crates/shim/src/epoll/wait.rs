@@ -29,6 +29,9 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
             return Ok(theirs + ours);
         }
         set.kernel_waits.store(ours == room.len(), Ordering::Relaxed);
+        if ours > 0 && !set.is_kernel_due() {
+            return Ok(ours);
+        }
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error from the kernel's set is returned only if there is nothing else to report.
             return match kernel_events(set, &mut room[ours..], sleep) {
@@ -112,11 +115,17 @@ fn kernel_events(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<usi
     if room.is_empty() { Ok(0) } else { strip(set, room, Some(Duration::ZERO), sleep).map(|woken| woken.count) }
 }
 
-/// Checks once for events: from the devices, which cost one call each, or from the kernel's set, which
-/// costs two.
+/// Checks once for events: of other programs, which costs no call, from the devices, which cost one each, or now
+/// and then from the kernel's set, which costs two.
 fn check_once(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     look();
-    if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, Some(Duration::ZERO), sleep) }
+    if set.has_ready() {
+        Ok(Woken::by_notifier())
+    } else if set.is_kernel_due() {
+        strip(set, room, Some(Duration::ZERO), sleep)
+    } else {
+        Ok(Woken::default())
+    }
 }
 
 /// Sleeps until an event comes, from a device or from the kernel's set.
@@ -178,6 +187,7 @@ impl Woken {
 fn strip(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
     set.refresh_inner();
     let events = sleep(room, timeout)?;
+    set.note_kernel_asked();
     let mut count = events.len();
     let spurious = if count > 0 { set.spurious() } else { Vec::new() };
     let mut woken = Woken::default();
