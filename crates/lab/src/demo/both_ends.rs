@@ -14,7 +14,7 @@
 //! between two programs, add its ways to [`WAYS`], with the id of the kernel's way as baseline.
 
 use super::Options;
-use super::checks::{ECHOED, digest};
+use super::checks::digest;
 use crate::report::both_ends::BothEnds;
 use crate::report::{Cell, Check, LoadInfo, Run, Side, Wire};
 use crate::watch::Watch;
@@ -80,7 +80,7 @@ pub fn run(
     (checks, not_shown): (&mut Vec<Check>, &mut Vec<String>),
 ) -> anyhow::Result<BothEnds> {
     let home = home()?;
-    std::os::unix::fs::symlink(site.dir().join(Site::NAME), home.path().join(Site::NAME))?;
+    std::os::unix::fs::symlink(site.dir(), home.path().join("live"))?;
     let (loads, missing): (Vec<Load>, Vec<Load>) = loads().partition(|load| load.missing().is_none());
     not_shown.extend(missing.iter().filter_map(Load::missing));
     let mut paths = Vec::new();
@@ -105,7 +105,9 @@ pub fn run(
         if served(Kind::Nginx) {
             checks.push(path.check("a download through a pair has the file's digest", download(&place, site, stop)));
         }
-        checks.push(path.check("16 MiB there and back through a pair, every byte compared", echo(&place, stop)));
+        checks.push(
+            path.check("64 KiB there and back through a pair again and again, every byte compared", echo(&place, stop)),
+        );
         ensure!(!stop.requested(), "interrupted");
         path.place = Some(place);
     }
@@ -165,24 +167,23 @@ fn paired(load: &Load, runs: &[Outcome]) -> anyhow::Result<String> {
     Ok(format!("{sum} connections"))
 }
 
-/// Fetches the site's file from nginx with curl.
+/// Fetches the site's file from nginx with curl, so slowly that the connection is old enough to be a pair.
 fn download(place: &Place<'_>, site: &Site, stop: &Stop) -> anyhow::Result<String> {
     let (url, said) =
-        (format!("http://{}:{}/{}", place.address, Kind::Nginx.port(), Site::NAME), place.home.join("curl"));
+        (format!("http://{}:{}/live/{}", place.address, Kind::Nginx.port(), Site::NAME), place.home.join("curl"));
     let mut command = place.caller()?.command("curl");
     let seen = digest(command.stderr(File::create(&said)?), &url, site, stop)?;
     joined(Account::parse(&fs::read_to_string(&said)?))?;
     Ok(seen)
 }
 
-/// Sends a request that is returned.
+/// Sends requests that are returned, for longer than it takes to become a pair.
 fn echo(place: &Place<'_>, stop: &Stop) -> anyhow::Result<String> {
-    let size = format!("--size={ECHOED}");
-    let arguments = ["--verify", "--warmup=0", "--seconds=0", &size].map(str::to_owned);
+    let arguments = ["--verify", "--warmup=0", "--seconds=0.3", "--size=65536"].map(str::to_owned);
     let (outcome, account) = ask(&place.caller()?, load::Kind::Echo, &arguments, stop)?;
     ensure!(outcome.connections == 1, "no answer");
     joined(account)?;
-    Ok(format!("{ECHOED} bytes"))
+    Ok(format!("{} bytes", outcome.bytes))
 }
 
 /// Checks that the only connection of a program was a pair.

@@ -18,7 +18,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(12);
 
 /// Bytes that are echoed and compared one by one.
-pub const ECHOED: usize = 16 << 20;
+const ECHOED: usize = 16 << 20;
 
 /// Runs the check of a load, if it has one: HTTP by digest over IPv4 and IPv6, streams by comparing
 /// every byte.

@@ -62,7 +62,7 @@ pub(super) struct Meeting {
 
 /// Bytes that the other program has yet to read.
 pub(super) struct Drain {
-    /// Their number.
+    /// Bytes that are not sent yet.
     pub left: u32,
     /// When it last became smaller.
     pub since: Instant,
