@@ -89,7 +89,7 @@ impl<'a> Talk<'a> {
         wait_for("the service", || Service::connect(world.socket()).is_ok());
         let program = |role: &str| {
             let mut command = Command::new(baton());
-            command.arg("run").arg("--socket").arg(world.socket()).args(["--pair", "same-user", "--", "python3", "-c"]);
+            command.arg("run").arg("--socket").arg(world.socket()).args(["--policy", "fcfs", "--", "python3", "-c"]);
             command.args([TALK, role, address, &turns.to_string()]).current_dir(world.home.path());
             command.stdin(Stdio::null()).stderr(fs::File::create(world.file(&format!("{role}.said"))).unwrap());
             world.ours.enter(|| Running::start(&mut command))
