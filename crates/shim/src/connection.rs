@@ -323,7 +323,7 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
         State::Free | State::Ended(_) => {}
         State::Kernel(_) => stay(slot_ref, &mut body, why),
         State::Moved(moved) => {
-            count_moved(moved);
+            let waited = count_moved(moved);
             let Ok(lent) = moved.stream.take_back() else {
                 let ended = Ended::of(&moved.stream);
                 body.state = State::Ended(ended);
@@ -331,7 +331,9 @@ pub fn bring_slot_home(slot_ref: &SlotRef, why: Reason) {
             };
             // This is the service's duplicate; the program has its own descriptor of the socket.
             drop(lent);
-            account::count(&format!("home {why}"));
+            if !waited {
+                account::count(&format!("home {why}"));
+            }
             membership::put_back(slot_ref.slot);
             membership::leave(slot_ref.slot);
             drop(table::settle(slot_ref, &mut body));
@@ -350,7 +352,9 @@ pub fn close(fd: RawFd) {
 /// Called when a connection or the program ends: counts what became of the connection.
 pub fn count_outcome(state: &State) {
     match state {
-        State::Moved(moved) => count_moved(moved),
+        State::Moved(moved) => {
+            count_moved(moved);
+        }
         // If processes share it, only the last one reports.
         State::Kernel(candidate) => {
             if let Some(why) = candidate.why_it_stayed() {
@@ -361,12 +365,20 @@ pub fn count_outcome(state: &State) {
     }
 }
 
-/// Counts whether a connection that does not move again was in a pair, and its bytes at home.
-fn count_moved(moved: &Moved) {
+/// Counts whether a connection that does not move again was in a pair, and its bytes at home. Returns true if it
+/// has only waited for its other end, in the kernel.
+fn count_moved(moved: &Moved) -> bool {
     count_bytes_at_home(moved);
-    if moved.stream.has_been_paired() {
+    let paired = moved.stream.has_been_paired();
+    let waited = !paired && moved.origin.is_between();
+    if paired {
         account::count("paired");
     }
+    if waited {
+        account::add("moved", 1u64.wrapping_neg());
+        account::count(&format!("stays {}", Reason::PeerNotServed));
+    }
+    waited
 }
 
 /// Moves bytes from the counters of the engine to those of the kernel. Each call counted its bytes for

@@ -4,6 +4,7 @@
 
 use super::Broker;
 use super::connection::Connection;
+use super::engine_slot::EngineSlot;
 use super::state::{Meeting, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::{Reply, Told};
@@ -58,8 +59,15 @@ impl Broker {
             (Err(_), Ok(_)) => None,
             // The first reason says more.
             (Err(why), Err(_)) if why.code == Refusal::NotSteerable.into() => None,
+            // An interface with an engine leads to other machines.
+            (Ok((plan, _)), Err(why)) if why.code == Refusal::Translated.into() && self.has_engine_for(plan) => None,
             _ => Some(planned),
         }
+    }
+
+    fn has_engine_for(&self, plan: &Plan) -> bool {
+        let has = |slot: &EngineSlot| !slot.is_between() && slot.index == plan.way.interface;
+        plan.net() == 0 && self.slots.iter().any(has)
     }
 
     /// Connections that wait until this one is like them.
