@@ -23,8 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-/// How long the kernel's descriptors may wait for a thread that finds events without asking for theirs, in
-/// nanoseconds.
+/// How long a thread that polls looks at memory without asking the kernel, in nanoseconds.
 const KERNEL_DUE_NS: u64 = 10_000;
 
 /// An epoll set of the program.
@@ -122,7 +121,7 @@ impl Set {
         }
     }
 
-    /// True if the kernel has not been asked for events for a while. To ask it costs more than to look at memory.
+    /// True if a thread that polls is to ask the kernel for events, too. That costs more than a look at memory.
     pub fn is_kernel_due(&self) -> bool {
         clock::at_once().saturating_sub(self.kernel_asked.load(Ordering::Relaxed)) > KERNEL_DUE_NS
     }

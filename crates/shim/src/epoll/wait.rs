@@ -29,9 +29,6 @@ pub(crate) fn wait(set: &Set, room: Room<'_>, timeout: Option<Duration>, sleep: 
             return Ok(theirs + ours);
         }
         set.kernel_waits.store(ours == room.len(), Ordering::Relaxed);
-        if ours > 0 && !set.is_kernel_due() {
-            return Ok(ours);
-        }
         if ours > 0 || left == Some(Duration::ZERO) {
             // An error from the kernel's set is returned only if there is nothing else to report.
             return match kernel_events(set, &mut room[ours..], sleep) {
@@ -248,5 +245,22 @@ mod tests {
             asked_by_then.push(asked.get());
         }
         assert_eq!(asked_by_then, [0, 1, 1, 2], "every second report is the kernel's");
+    }
+    #[test]
+    fn a_thread_that_polls_asks_the_kernel_now_and_then() {
+        let _turn = table::tests::TURN.lock().unwrap();
+        let (set, _) = set_with_an_ended_one(700_006, 9);
+        let mut room = [MaybeUninit::uninit()];
+        let asked = Cell::new(0);
+        let nothing: KernelWait<'_> = &mut |_, _| {
+            asked.set(asked.get() + 1);
+            Ok(&mut [])
+        };
+        const CHECKS: u32 = 1_000_000;
+        let checks = (0..CHECKS).find(|_| {
+            assert_eq!(check_once(&set, &mut room, nothing).unwrap().came(), 0);
+            asked.get() > 3
+        });
+        assert!(checks.is_some_and(|checks| checks > 3), "{checks:?} checks, {} of them ask the kernel", asked.get());
     }
 }
