@@ -1,5 +1,8 @@
 //! POSIX asynchronous I/O. Threads inside libc make its calls, where the library cannot see them, so
-//! the connection comes home first. [`super`] has the safety rules.
+//! the connection comes home first.
+//!
+//! Safety rules, besides those of [`super`]: of a request only its descriptor is read, before libc gets it; nothing
+//! here keeps or completes it. Of a list no more entries are read than `count`, and null ones are skipped.
 
 use crate::connection::bring_home;
 use crate::os::cancel::Deferred;

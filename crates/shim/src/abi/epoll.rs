@@ -1,4 +1,7 @@
-//! Epoll. [`super`] has the safety rules.
+//! Epoll.
+//!
+//! Safety rules, besides those of [`super`]: events are written into the program's room alone, and only those that
+//! were written are read. `EPOLL_CTL_DEL` looks at no event, as in the kernel.
 
 use super::sockets::forget_reused;
 use super::{fail, finish, zero_or};
@@ -40,8 +43,9 @@ pub(super) unsafe fn epoll_create1(flags: c_int) -> c_int {
 /// As for libc's function of this name.
 pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     let _deferred = Deferred::new();
-    // SAFETY: the arguments are the program's.
-    let asked = unsafe { event.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
+    let event_read = if what == libc::EPOLL_CTL_DEL { std::ptr::null() } else { event.cast_const() };
+    // SAFETY: the arguments are the program's: null or an event.
+    let asked = unsafe { event_read.as_ref() }.map(|event| Interest { events: event.events, data: event.u64 });
     if what == libc::EPOLL_CTL_ADD {
         if !is_known(fd) {
             connection::register_early(fd);

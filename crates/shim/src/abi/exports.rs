@@ -5,7 +5,7 @@
 //! Safety rules: each function has the name and the type that libc's headers give it. It passes the
 //! program's arguments on unchanged; the program guarantees that they are valid.
 
-use super::{asynchronous, descriptors, epoll, messages, poll, processes, raw, signals, sockets, transfers};
+use super::{asynchronous, descriptors, epoll, files, messages, poll, processes, raw, signals, sockets, transfers};
 use crate::os::errno::preserving;
 use libc::{
     FILE, aiocb, c_char, c_int, c_long, c_uint, c_ulong, c_void, epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t,
@@ -50,6 +50,8 @@ exported! {
         recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
         sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
         recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    }
+    files {
         sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t;
         sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t;
         splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;

@@ -1,17 +1,19 @@
-//! `sendmsg`, `recvmsg`, `sendmmsg`, `recvmmsg`, `sendfile` and `splice`. [`super`] has the safety rules.
+//! `sendmsg`, `recvmsg`, `sendmmsg` and `recvmmsg`.
+//!
+//! Safety rules, besides those of [`super`]: a message's buffers and control data are as long as its header says.
+//! Control data is read only where the kernel would read it, and written only if the header and the number of
+//! bytes fit. Of several messages no more are touched than `count`.
 
 use super::{fail, finish};
-use crate::connection::{CallTarget, at, bring_home, target};
-use crate::os::buffers::{IOV_MAX, MAX_RW_COUNT, read_buffers, write_buffers};
+use crate::connection::{at, bring_home};
+use crate::os::buffers::{IOV_MAX, read_buffers, write_buffers};
 use crate::os::cancel::{Deferred, deferred};
 use crate::os::socket::TCP_INQ;
-use crate::os::{last_errno, real, set_errno, socket};
+use crate::os::{real, socket};
 use crate::table::is_known;
-use crate::transfer::{Done, receive, send, send_file};
-use baton_consumer::held::interrupted;
+use crate::transfer::{Done, receive, send};
 use baton_policy::Reason;
-use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, off_t, off64_t, size_t, ssize_t, timespec};
-use rustix::fs::{FileType, SeekFrom, fstat, seek};
+use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
@@ -204,76 +206,4 @@ pub(super) unsafe fn recvmmsg(
         }
         got as c_int
     }
-}
-
-/// # Safety
-/// As for libc's function of this name.
-pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
-    // SAFETY: the arguments are the program's.
-    let kernel = || unsafe { real::sendfile(out, from, at, count) };
-    if !is_known(out) {
-        return kernel();
-    }
-    if interrupted() {
-        return fail(libc::EAGAIN);
-    }
-    // `sendfile` is not a cancellation point (pthreads(7)).
-    let _deferred = Deferred::new();
-    if let CallTarget::Kernel(_call) = target(out) {
-        return kernel();
-    }
-    let file = match fstat(socket::borrow(from)) {
-        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-        Err(error) => return fail(error.raw_os_error()),
-    };
-    if !matches!(file, FileType::RegularFile | FileType::BlockDevice) {
-        // The kernel decides which kinds of file can be sent.
-        bring_home(out, Reason::SendfileOfNoFile);
-        return kernel();
-    }
-    // SAFETY: as above.
-    let begin = match unsafe { at.as_ref() } {
-        Some(at) if *at < 0 => return fail(libc::EINVAL),
-        Some(at) => *at as u64,
-        None => match seek(socket::borrow(from), SeekFrom::Current(0)) {
-            Ok(at) => at,
-            Err(error) => return fail(error.raw_os_error()),
-        },
-    };
-    let done = send_file(out, socket::borrow(from), begin, count.min(MAX_RW_COUNT));
-    if let Done::Carried(sent) = &done {
-        let end = begin + *sent as u64;
-        // SAFETY: as above.
-        match unsafe { at.as_mut() } {
-            Some(at) => *at = end as off_t,
-            None => drop(seek(socket::borrow(from), SeekFrom::Start(end))),
-        }
-    }
-    finish(done, kernel)
-}
-
-/// # Safety
-/// As for libc's function of this name.
-pub(super) unsafe fn sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t {
-    // SAFETY: the arguments are the program's; both types are the same here.
-    unsafe { sendfile(out, from, at, count) }
-}
-
-/// # Safety
-/// As for libc's function of this name.
-pub(super) unsafe fn splice(
-    from: c_int,
-    from_at: *mut off64_t,
-    to: c_int,
-    to_at: *mut off64_t,
-    len: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    for fd in [from, to].into_iter().filter(|fd| is_known(*fd)) {
-        let (_deferred, errno) = (Deferred::new(), last_errno());
-        bring_home(fd, Reason::Splice);
-        set_errno(errno);
-    }
-    // SAFETY: the arguments are the program's.
-    unsafe { real::splice(from, from_at, to, to_at, len, flags) }
 }

@@ -19,6 +19,7 @@ mod asynchronous;
 mod descriptors;
 mod epoll;
 mod exports;
+mod files;
 mod messages;
 mod poll;
 mod processes;

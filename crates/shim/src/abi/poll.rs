@@ -1,4 +1,7 @@
-//! `poll` and `select`. [`super`] has the safety rules.
+//! `poll` and `select`.
+//!
+//! Safety rules, besides those of [`super`]: the program's list has `count` entries. A set of `select` has a bit for
+//! each descriptor below `count`, in whole words of 64 bits as the kernel reads them, and no other word is touched.
 
 use super::fail;
 use crate::os::cancel::deferred;

@@ -1,4 +1,9 @@
-//! Forks, and the execution of other programs. [`super`] has the safety rules.
+//! Forks, and the execution of other programs.
+//!
+//! Safety rules, besides those of [`super`]: the handlers of a fork use the locks that `fork::prepare` took, and their
+//! functions exist as long as the process. Assembly leaves every argument's register and the stack as they were when
+//! it jumps on, so libc's function sees the program's call. What `dlsym` found by a name of libc has that function's
+//! type.
 //!
 //! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the parent's
 //! tables, so `vfork` is replaced by a fork. A program that is executed or spawned inherits the

@@ -1,6 +1,10 @@
-//! `syscall(2)`: a call by number is served like the call by name. [`super`] has the safety rules.
+//! `syscall(2)`: a call by number is served like the call by name.
+//!
+//! Safety rules, besides those of [`super`]: each word becomes the argument that the kernel's call of this number has
+//! in that place (syscalls(2)), and pointers in them are looked through only where the call itself would. All others
+//! go on to libc as they are.
 
-use super::{descriptors, epoll, fail, messages, poll, processes, rings, sockets, transfers};
+use super::{descriptors, epoll, fail, files, messages, poll, processes, rings, sockets, transfers};
 use crate::os::real;
 use crate::os::signals::{note_installed, set_of};
 use crate::table::is_known;
@@ -53,6 +57,11 @@ pub(super) unsafe fn syscall(
             libc::SYS_execve => processes::execve(a as _, b as _, c as _).into(),
             libc::SYS_sendmmsg => messages::sendmmsg(a as c_int, b as _, c as c_uint, d as c_int).into(),
             libc::SYS_sendmsg => messages::sendmsg(a as c_int, b as _, c as c_int) as c_long,
+            // The second descriptor may be the one that the library knows.
+            libc::SYS_dup3 => descriptors::dup3(a as c_int, b as c_int, c as c_int).into(),
+            libc::SYS_splice => {
+                files::splice(a as c_int, b as _, c as c_int, d as _, e as usize, f as c_uint) as c_long
+            }
             libc::SYS_rt_sigaction => {
                 let done = real::syscall(number, a, b, c, d, e, f);
                 note_installed();
@@ -95,8 +104,7 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
             }
             libc::SYS_recvmsg => messages::recvmsg(fd, b as _, c as c_int) as c_long,
             libc::SYS_recvmmsg => messages::recvmmsg(fd, b as _, c as c_uint, d as c_int, e as _).into(),
-            libc::SYS_sendfile => messages::sendfile(fd, b as c_int, c as _, d as usize) as c_long,
-            libc::SYS_splice => messages::splice(fd, b as _, c as c_int, d as _, e as usize, f as c_uint) as c_long,
+            libc::SYS_sendfile => files::sendfile(fd, b as c_int, c as _, d as usize) as c_long,
             libc::SYS_shutdown => sockets::shutdown(fd, b as c_int).into(),
             libc::SYS_getsockname => sockets::getsockname(fd, b as _, c as _).into(),
             libc::SYS_getpeername => sockets::getpeername(fd, b as _, c as _).into(),
@@ -106,7 +114,6 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
             }
             libc::SYS_close => descriptors::close(fd).into(),
             libc::SYS_dup => descriptors::dup(fd).into(),
-            libc::SYS_dup3 => descriptors::dup3(fd, b as c_int, c as c_int).into(),
             libc::SYS_fcntl => descriptors::fcntl(fd, b as c_int, c).into(),
             libc::SYS_ioctl => descriptors::ioctl(fd, b, c).into(),
             _ => by_arch(number, [a, b, c, d, e, f]),

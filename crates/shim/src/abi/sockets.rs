@@ -1,4 +1,7 @@
-//! Making connections, and querying their addresses and options. [`super`] has the safety rules.
+//! Making connections, and querying their addresses and options.
+//!
+//! Safety rules, besides those of [`super`]: an address is read only as far as its family, and only if it is that long.
+//! An answer is cut to the room that the program's length says, and the length is written last.
 
 use super::fail;
 use crate::connection::{self, CallTarget, Held, at, begin, bring_home, target};
