@@ -10,6 +10,7 @@
 //! more is unsent, the kernel would not send the rest.
 
 use super::Broker;
+use super::connection::Connection;
 use super::links::AREA;
 use super::state::{Drain, Meeting, State};
 use super::stay_reason::StayReason;
@@ -25,8 +26,9 @@ impl Broker {
     /// The program of the first end has stopped, that of the second has not: stops it, once little of what the
     /// first has written is unsent.
     pub(super) fn stop_other(&mut self, [id, peer]: [u64; 2]) {
-        if self.has_much_unsent(id) {
-            return self.drain([id, peer]);
+        let left = self.unsent(id);
+        if left > AREA {
+            return self.drain([id, peer], left);
         }
         let Some((other, kernel)) = self.connections.take(peer, State::in_kernel) else { return };
         other.enter(State::Preparing(kernel));
@@ -37,22 +39,24 @@ impl Broker {
     /// Both programs have stopped, that of the first end just now. If much of what it has written is unsent, the
     /// second goes on and reads that. Returns true if so.
     pub(super) fn lets_read(&mut self, [id, peer]: [u64; 2]) -> bool {
-        let may = |it: &State| matches!(it, State::Meeting(Meeting { drains: None, .. }));
-        if !self.has_much_unsent(id) || !self.connections.get(peer).is_some_and(|it| may(&it.state)) {
-            return false;
-        }
-        if self.connections.get(peer).is_some_and(|it| it.adoption.is_some()) {
+        let left = self.unsent(id);
+        let adopts = match self.connections.get(peer) {
+            Some(Connection { state: State::Meeting(Meeting { drains: None, .. }), adoption, .. }) if left > AREA => {
+                adoption.is_some()
+            }
+            _ => return false,
+        };
+        if adopts {
             self.wait_alone(peer);
         } else {
             self.stays_in_kernel(peer, StayReason::new(Reason::InUse, "it reads what the other end has written"));
         }
-        self.drain([id, peer]);
+        self.drain([id, peer], left);
         true
     }
 
-    /// The first end waits until the program of the second has read.
-    fn drain(&mut self, [id, peer]: [u64; 2]) {
-        let left = self.unsent(id);
+    /// The first end waits until the program of the second has read. Bytes that are `left` are unsent.
+    fn drain(&mut self, [id, peer]: [u64; 2], left: u32) {
         let Some(State::Meeting(meeting)) = self.connections.get_mut(id).map(|it| &mut it.state) else { return };
         let drain = meeting.drains.get_or_insert_with(|| Drain { left, since: Instant::now() });
         if left < drain.left {
@@ -63,11 +67,6 @@ impl Broker {
         } else {
             self.does_not_meet(id, Refusal::TooMuchQueued.into());
         }
-    }
-
-    /// True if more is unsent than a pair takes along.
-    fn has_much_unsent(&self, id: u64) -> bool {
-        self.unsent(id) > AREA
     }
 
     fn unsent(&self, id: u64) -> u32 {
