@@ -75,7 +75,7 @@ fn both_ends() -> BothEnds {
         name: format!("{id} & memory"),
         about: "No <wire>.".to_owned(),
         baseline: baseline.map(str::to_owned),
-        command: "baton run --pair same-user -- SERVER; baton run --pair same-user -- CLIENT".to_owned(),
+        command: "baton run -- SERVER; baton run -- CLIENT".to_owned(),
     };
     let load = |id: &str| LoadInfo {
         id: id.to_owned(),

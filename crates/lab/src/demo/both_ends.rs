@@ -272,9 +272,6 @@ mod tests {
         assert_eq!((ways().count(), loads().count()), (WAYS.len(), LOADS.len()));
         let options = Options { rounds: 3, run: std::time::Duration::ZERO, limit: std::time::Duration::ZERO };
         assert_eq!(steps(&options), 3 + 1 + 2 * (3 + 3 + 2 + 2));
-        assert_eq!(
-            wire(&ways().nth(1).unwrap()).command,
-            "baton run --pair same-user -- SERVER; baton run --pair same-user -- CLIENT"
-        );
+        assert_eq!(wire(&ways().nth(1).unwrap()).command, "baton run -- SERVER; baton run -- CLIENT");
     }
 }

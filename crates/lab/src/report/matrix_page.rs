@@ -25,7 +25,7 @@ pub(super) fn chapter(page: &mut String, here: &BothEnds) {
     let _ = write!(page, "<h2>{TITLE}</h2>");
     page.push_str(
         "<p class=\"soft\">Two unmodified programs of this machine, over the kernel's loopback, over memory that they \
-         share under <code>baton run --pair same-user</code>, and over a Unix domain socket where both know one. CPU time \
+         share under <code>baton run</code>, and over a Unix domain socket where both know one. CPU time \
          of the whole machine, of a GB or a request, divided by that over loopback: below 1, it is cheaper.</p>",
     );
     ratios(page, here.matrix());

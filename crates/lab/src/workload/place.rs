@@ -114,8 +114,7 @@ impl<'a> Place<'a> {
         if way.placement == Placement::Paired {
             // Pairs need no interface, also where there is one.
             let words = ["--no-interface"].map(str::to_owned);
-            let settings = format!("{settings}[pair]\nusers = \"same-user\"\n");
-            return Running::start(server, "pair", &words, &self.home, &settings).map(Some);
+            return Running::start(server, "pair", &words, &self.home, settings).map(Some);
         }
         let Some(steer) = way.steer() else { return Ok(None) };
         // A kernel way with the frames of xdp also needs the XDP program, which steers nothing then.
@@ -218,11 +217,10 @@ impl<'a> Place<'a> {
     fn under_run(&self) -> anyhow::Result<Vec<String>> {
         let how: &[&str] = match self.way.placement {
             Placement::Kernel => return Ok(Vec::new()),
-            Placement::Chosen => &[],
+            Placement::Chosen | Placement::Paired => &[],
             Placement::Unmoved => &["--engine", "service", "--policy", "never"],
             Placement::Service => &["--engine", "service", "--policy", "fcfs"],
             Placement::Direct => &["--engine", "direct", "--policy", "fcfs"],
-            Placement::Paired => &["--pair", "same-user"],
         };
         let own = std::env::current_exe().context("cannot find this program")?.display().to_string();
         let socket =

@@ -209,8 +209,7 @@ impl Way {
             Placement::Unmoved => "baton run --policy never -- ".to_owned(),
             Placement::Service => format!("baton run --engine service --policy fcfs{steer} -- "),
             Placement::Direct => format!("baton run --engine direct --policy fcfs{steer} -- "),
-            Placement::Chosen => format!("baton run{steer} -- "),
-            Placement::Paired => "baton run --pair same-user -- ".to_owned(),
+            Placement::Chosen | Placement::Paired => format!("baton run{steer} -- "),
         }
     }
 }
