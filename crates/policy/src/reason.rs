@@ -67,7 +67,7 @@ macro_rules! reasons {
 }
 
 reasons! {
-    Loopback Program "loopback": "both ends are on this machine, at a loopback address"; "set `pair` in the service's configuration, which joins both ends".
+    Loopback Program "loopback": "both ends are on this machine, at a loopback address"; "start the program at the other end under `baton run`, too, and neither with `--pair never`".
     PeerNotServed Service "peer-not-served": "its other end is on this machine, and no program that uses the service has it"; "start the program at the other end under `baton run`, too".
     OtherUser Service "other-user": "its other end belongs to a program of another user"; "set `pair = \"any\"` in the service's configuration to join them".
     RuleNever Program "rule-never": "the policy keeps it in the kernel, or `--ports` does not name its port"; "name its port, or choose another policy".
