@@ -1,8 +1,8 @@
 //! POSIX asynchronous I/O. Threads inside libc make its calls, where the library cannot see them, so
 //! the connection comes home first.
 //!
-//! Safety rules, besides those of [`super`]: of a request only its descriptor is read, before libc gets it; nothing
-//! here keeps or completes it. Of a list no more entries are read than `count`, and null ones are skipped.
+//! Safety rules, besides those of [`super`]: only the descriptor of a request is read, before libc gets it; nothing
+//! here keeps or completes it. No more entries of a list are read than `count`, and null ones are skipped.
 
 use crate::connection::bring_home;
 use crate::os::cancel::Deferred;

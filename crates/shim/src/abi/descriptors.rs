@@ -2,7 +2,7 @@
 //!
 //! Safety rules, besides those of [`super`]: an argument of `fcntl` and `ioctl` is a pointer only for the commands
 //! that say so, and then one to an `int` that is not null. It is read after the kernel has, or written where the
-//! kernel would. What `dlsym` found by a name of libc has that function's type.
+//! kernel would. A function that `dlsym` found by libc's name for it has libc's type.
 
 use super::fail;
 use crate::connection::{self, Held, at, bring_home};

@@ -2,8 +2,8 @@
 //!
 //! Safety rules, besides those of [`super`]: the handlers of a fork use the locks that `fork::prepare` took, and their
 //! functions exist as long as the process. Assembly leaves every argument's register and the stack as they were when
-//! it jumps on, so libc's function sees the program's call. What `dlsym` found by a name of libc has that function's
-//! type.
+//! it jumps on, so libc's function sees the program's call. A function that `dlsym` found by libc's name for it has
+//! libc's type.
 //!
 //! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the parent's
 //! tables, so `vfork` is replaced by a fork. A program that is executed or spawned inherits the

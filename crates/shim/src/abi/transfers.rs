@@ -1,8 +1,8 @@
 //! `read`, `write` and similar calls.
 //!
 //! Safety rules, besides those of [`super`]: the program's buffers become slices by [`buffers`](crate::os::buffers)
-//! alone, for one call. A length of an address is written only if it is not null. What the kernel serves gets the
-//! program's own arguments.
+//! alone, for one call. A length of an address is written only if it is not null. A call that
+//! the kernel serves gets the program's own arguments.
 
 use super::{fail, finish};
 use crate::os::buffers::{buffer_count, read_buffer, read_buffers, write_buffer, write_buffers};
