@@ -172,7 +172,7 @@ pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> O
         (false, true) => State::CloseWait,
         (true, true) => return None,
     };
-    let window = p.rcv_wnd();
+    let window = window_at_home(head);
     let ahead = |from: Seq, bytes: u64, fin: bool| from + (bytes as u32).wrapping_add(u32::from(fin));
     p.snd_nxt = ahead(head.snd_nxt, written, finished);
     (p.snd_una, p.write_seq) = (p.snd_nxt, p.snd_nxt);
@@ -185,10 +185,17 @@ pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> O
     Some(p)
 }
 
+/// The bytes that the peer may send after the way home: as many as before, and no more than a segment can say.
+/// The kernel lets a window grow and never shrink, so one that came and went often would have no bound.
+fn window_at_home(head: &Snapshot) -> u32 {
+    let scale = head.scales.map_or(0, |scales| scales.rcv.shift());
+    head.rcv_wnd().min(u32::from(u16::MAX) << scale)
+}
+
 impl Captured {
-    /// The bytes that the peer may send.
+    /// The bytes that the peer may send after the way home ([`come_home`]).
     pub fn window(&self) -> u32 {
-        self.protocol.rcv_wnd()
+        window_at_home(&self.protocol)
     }
 }
 
@@ -245,6 +252,18 @@ mod tests {
             }
             talk(&mut ends);
         }
+    }
+
+    #[test]
+    fn a_window_that_grew_beyond_what_segments_say_is_smaller_after_the_way_home() {
+        need_root!();
+        let ends = ends("127.0.0.1:0");
+        let [mut head, other] = capture_both(&ends[0], &ends[1]).unwrap();
+        let scale = head.protocol.scales.unwrap().rcv.shift();
+        head.protocol.right_edge = head.protocol.rcv_nxt + (1 << 30);
+        let home = come_home(&head, other.window(), Carried::default()).unwrap();
+        assert_eq!(home.protocol.rcv_wnd(), 65535 << scale);
+        assert_eq!(home.protocol.snd_wnd, other.protocol.rcv_wnd());
     }
 
     #[test]
