@@ -98,7 +98,12 @@ impl Broker {
                 self.note(id);
                 self.slots[slot].tell(&Order::Watch { id }, Vec::new());
             }
-            State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => self.forget(id),
+            State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => {
+                let waiting = self.who_meet(id);
+                self.links.meetings.retain(|ends| !ends.contains(&id));
+                self.forget(id);
+                waiting.into_iter().for_each(|id| self.look_for_another(id));
+            }
             State::Paired(_) => self.close_in_pair(id),
             // The program may know that the engine has the connection before the broker does.
             State::Starting(_) => connection.closed = true,

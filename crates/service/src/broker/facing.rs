@@ -71,7 +71,7 @@ impl Broker {
     }
 
     /// Connections that wait until this one is like them.
-    fn who_meet(&self, id: u64) -> Vec<u64> {
+    pub(super) fn who_meet(&self, id: u64) -> Vec<u64> {
         let Some(connection) = self.connections.get(id) else { return Vec::new() };
         let all = self.connections.facing(&connection.plan).into_iter();
         let meets = |it: &Connection| it.meets(id) && !it.strangers.contains(&id);
