@@ -78,6 +78,12 @@ impl Course {
         fence(SeqCst);
         Course::read(sides, slot, number)
     }
+
+    /// True if a pair has been [stopped](Course::stop), or was about to be.
+    pub fn is_stopped(sides: [&Side; 2], slot: u32, number: NonZeroU64) -> bool {
+        let mut known = sides.into_iter().filter(|side| slot < side.layout().slots());
+        known.any(|side| side.block(slot).out.stopped.load(Relaxed) == number.get())
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -95,11 +101,12 @@ mod tests {
         assert_eq!(first.write(b"carried").unwrap().0, 7);
         assert_eq!(second.read(&mut [0; 3]).unwrap().0, 3);
         let _ = second.finish();
+        assert!(!Course::is_stopped([&sides[0], &sides[1]], 1, number));
         let course = Course::stop([&sides[0], &sides[1]], 1, number).unwrap();
         let ends = [Ending::Open, Ending::Finished];
         assert_eq!(course, Course { written: [7, 0], read: [0, 3], ends });
         assert_eq!(first.write(b"late").unwrap().0, 0);
-        assert!(first.is_stopped());
+        assert!(first.is_stopped() && Course::is_stopped([&sides[0], &sides[1]], 1, number));
         assert_eq!(first.written_since(5), b"ed");
         assert_eq!(second.unread_until(6).unwrap(), b"rie");
         // The next pair of the slot is another one, once both have let go of this one.

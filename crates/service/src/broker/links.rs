@@ -86,6 +86,11 @@ impl Links {
         Course::stop(link.sides(), place.slot, number(place))
     }
 
+    /// True if this or an earlier broker has stopped a pair.
+    pub fn is_stopped(&self, place: PairPlace) -> bool {
+        self.all.get(&place.link).is_some_and(|link| Course::is_stopped(link.sides(), place.slot, number(place)))
+    }
+
     /// Bytes that an end has sent and received so far.
     pub fn carried(&self, place: PairPlace) -> Option<(u64, u64)> {
         let course = Course::read(self.all.get(&place.link)?.sides(), place.slot, number(place)).ok()?;

@@ -52,6 +52,7 @@ mod observe;
 mod observed;
 mod pair;
 mod pair_home;
+mod pair_recovery;
 mod policy;
 mod predict;
 mod predicted;

@@ -8,11 +8,13 @@
 //!                   what was written beyond tail_pos is written again
 //! ```
 //!
-//! Nobody has to answer for that, so it works while a program stands still.
+//! Nobody has to answer for that, so it works while a program stands still. All of it can be done again, by the
+//! next broker, until one end is resumed.
 
 use super::Broker;
 use super::pair::head_of;
 use super::state::{InKernel, InPair, State};
+use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, Home, PairPlace, Phase};
 use baton_kernel::Captured;
@@ -32,11 +34,12 @@ fn carried(course: &Course, first: bool) -> Carried {
 }
 
 /// An end as the kernel is to have it, and what its program is told.
-struct Coming {
-    id: u64,
-    captured: Captured,
-    head: Box<Captured>,
-    home: Home,
+pub(super) struct Coming {
+    pub id: u64,
+    pub captured: Captured,
+    pub head: Box<Captured>,
+    /// Where its bytes are; or why it stays in the kernel, which it never left as far as its program knows.
+    pub told: Result<Home, StayReason>,
 }
 
 impl Broker {
@@ -73,12 +76,17 @@ impl Broker {
         if course.ends.contains(&Ending::Reset) || !course.ends.contains(&Ending::Open) {
             return ends.into_iter().for_each(|id| self.ended(id));
         }
-        let coming: Vec<Coming> = ends.into_iter().filter_map(|id| self.coming(id, ends, &course)).collect();
+        let window = |id: u64| self.in_pair(id).map(|pair| pair.head.window());
+        let coming = [ends, [ends[1], ends[0]]].into_iter();
+        let coming: Vec<Coming> = coming.filter_map(|[id, peer]| self.coming(id, window(peer)?, &course)).collect();
         if coming.len() < 2 {
             return ends.into_iter().for_each(|id| self.lost(id, "what was captured contradicts its end"));
         }
         self.end_followed(place, Some((course.written, why)));
-        self.rebuild_both(coming);
+        match self.rebuild_ends(&coming) {
+            Ok(()) => self.resume_ends(coming),
+            Err(text) => ends.into_iter().for_each(|id| self.lost(id, &text)),
+        }
     }
 
     /// Brings both ends home, of which the program of one has not taken in the bytes that came along, and will
@@ -105,12 +113,11 @@ impl Broker {
         }
     }
 
-    /// An end of a pair as the kernel is to have it.
-    fn coming(&self, id: u64, ends: [u64; 2], course: &Course) -> Option<Coming> {
-        let other = if ends[0] == id { ends[1] } else { ends[0] };
-        let (ours, theirs) = (self.in_pair(id)?, self.in_pair(other)?);
+    /// An end of a pair as the kernel is to have it. `window` is that of the other end.
+    pub(super) fn coming(&self, id: u64, window: u32, course: &Course) -> Option<Coming> {
+        let ours = self.in_pair(id)?;
         let carried = carried(course, ours.place.first);
-        let mut captured = come_home(&ours.head, theirs.head.window(), carried)?;
+        let mut captured = come_home(&ours.head, window, carried)?;
         let home = match &ours.unsettled {
             None => Home::at((carried.received, carried.written)),
             // The program has nothing of it, so the kernel gets everything.
@@ -124,63 +131,85 @@ impl Broker {
                 Home::WHOLE
             }
         };
-        Some(Coming { id, captured, head: head_of(ours.unsettled.as_deref().unwrap_or(&ours.head)), home })
+        let head = head_of(ours.unsettled.as_deref().unwrap_or(&ours.head));
+        Some(Coming { id, captured, head, told: Ok(home) })
     }
 
-    fn rebuild_both(&mut self, coming: Vec<Coming>) {
-        let mut failed = None;
+    /// Rebuilds ends, none of which may send before all are there: the kernel would answer with a reset in the
+    /// place of one that is missing.
+    ///
+    /// # Errors
+    /// Why one could not be rebuilt. Nothing was recorded, and none may send.
+    pub(super) fn rebuild_ends(&mut self, coming: &[Coming]) -> Result<(), String> {
+        let Broker { connections, kernel, .. } = self;
+        coming.iter().try_for_each(|end| match connections.get(end.id) {
+            Some(connection) => kernel.rebuild(&connection.fd, &end.captured).map_err(|error| error.to_string()),
+            None => Ok(()),
+        })
+    }
+
+    /// Lets rebuilt ends run, and tells their programs.
+    pub(super) fn resume_ends(&mut self, coming: Vec<Coming>) {
+        let Broker { connections, kernel, checkpoints, slots, .. } = self;
         for end in &coming {
-            let Broker { connections, kernel, checkpoints, slots, .. } = self;
             let Some(connection) = connections.get(end.id) else { continue };
-            match kernel.rebuild(&connection.fd, &end.captured) {
-                Ok(()) => {
-                    let phase = Phase::Rebuilt(Some(end.home));
-                    let kept = connection.record(&slots[connection.slot].name, phase, Some(&end.captured));
-                    checkpoints.keep(record::connection(end.id), &kept, &[&connection.fd]);
-                }
-                Err(error) => failed = Some(error.to_string()),
-            }
+            let phase = Phase::Rebuilt(end.told.as_ref().ok().copied());
+            let kept = connection.record(&slots[connection.slot].name, phase, Some(&end.captured));
+            checkpoints.keep(record::connection(end.id), &kept, &[&connection.fd]);
         }
-        for end in &coming {
-            let Broker { connections, kernel, .. } = self;
-            let Some(connection) = connections.get(end.id).filter(|_| failed.is_none()) else { continue };
+        let resumed = coming.into_iter().filter_map(|end| {
+            let connection = connections.get(end.id)?;
             let resumed = kernel.unsteer(&connection.plan).and_then(|()| kernel.resume(&connection.fd, &end.captured));
-            failed = resumed.err().map(|error| error.to_string());
-        }
-        for end in coming {
-            match &failed {
-                Some(text) => self.lost(end.id, &text.clone()),
-                None => self.is_home(end),
+            Some((end, resumed))
+        });
+        for (end, resumed) in resumed.collect::<Vec<_>>() {
+            match resumed {
+                Ok(()) => self.is_home(end),
+                Err(error) => self.lost(end.id, &error.to_string()),
             }
         }
     }
 
-    /// Tells the program that its end is in the kernel.
+    /// An end is in the kernel: tells its program.
     fn is_home(&mut self, coming: Coming) {
-        let Coming { id, captured, head, home } = coming;
-        let Some((connection, pair)) = self.connections.take(id, State::paired) else { return };
-        let why = connection.why;
-        let (client, closing, seq) = (connection.client, connection.closed, connection.seq());
-        connection.adoption = None;
-        connection.arrive(State::Kernel(InKernel { head: Some(head), home: Some(home) }), why);
-        self.leave_link(id, pair.place);
-        self.log_home(id);
-        if home.whole && seq != 0 {
-            let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
-            self.tell_client(client, &stays, Vec::new());
+        let Coming { id, captured, head, told } = coming;
+        let Some((connection, before)) = self.connections.take(id, Ok) else { return };
+        let (client, why, seq) = (connection.client, connection.why, connection.seq());
+        let closes = connection.closed || !self.clients.contains_key(&client);
+        let kernel = State::Kernel(InKernel { head: Some(head), home: told.as_ref().ok().copied() });
+        if told.is_ok() {
+            connection.arrive(kernel, why)
         } else {
-            let Home { rcv_pos, tail_pos, whole } = home;
-            if whole {
-                self.tell_client(client, &Reply::GivenBack { id, code: why.to_string() }, Vec::new());
+            connection.enter(kernel)
+        }
+        if let State::Paired(pair) = before {
+            self.leave_link(id, pair.place);
+        }
+        self.checkpoints.forget(record::queues(id));
+        match told {
+            Err(why) if !closes => return self.stays_in_kernel(id, why),
+            Ok(Home { whole: true, .. }) if seq != 0 => {
+                let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
+                self.tell_client(client, &stays, Vec::new());
             }
-            self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
+            Ok(Home { rcv_pos, tail_pos, whole }) => {
+                if whole {
+                    self.tell_client(client, &Reply::GivenBack { id, code: why.to_string() }, Vec::new());
+                }
+                self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
+            }
+            Err(_) => {}
+        }
+        self.log_home(id);
+        if let Some(connection) = self.connections.known_mut(id) {
+            connection.adoption = None;
         }
         self.note(id);
-        self.checkpoints.forget(record::queues(id));
         self.settled(id, true);
-        if closing || !self.clients.contains_key(&client) {
+        if closes {
             self.close_in_kernel(id, !captured.receive_queue.is_empty());
-        } else if home.whole && seq != 0 {
+        } else if seq != 0 {
+            // The program has the socket and no stream for it.
             self.forget(id);
         }
     }
@@ -230,9 +259,16 @@ impl Broker {
         match (there || closed, has_program) {
             (false, _) => self.ended(id),
             (true, false) => self.end_pair_of_dead(id),
-            // Its program may not have been told. If it was, it answers again.
-            (true, true) if settles => self.bring_to_pair(id),
-            (true, true) => {}
+            (true, true) => {
+                if settles {
+                    // Its program may not have been told. If it was, it answers again.
+                    self.bring_to_pair(id);
+                }
+                if self.links.is_stopped(place) {
+                    // The broker before this one was bringing both ends home.
+                    self.unpair(id, Reason::BrokerDied);
+                }
+            }
         }
     }
 }

@@ -216,7 +216,8 @@ impl Broker {
         for at in 0..self.slots.len() {
             self.on_engine_dead(at, Reason::BrokerDied);
         }
-        for (id, phase) in connections {
+        let done = self.take_up_pairs();
+        for (id, phase) in connections.into_iter().filter(|(id, _)| !done.contains(id)) {
             self.take_up_move(id, phase);
         }
     }
@@ -285,6 +286,9 @@ impl Broker {
             (State::Between, _) => self.lost(id, "the captured state of the connection cannot be read"),
             (_, Phase::Kernel | Phase::Rebuilt(_)) => {
                 let waits = connection.adoption.is_some();
+                if connection.plan.between.is_some() {
+                    self.checkpoints.forget(record::pair(id));
+                }
                 self.finish_in_kernel(id, matches!(phase, Phase::Rebuilt(_)));
                 if !there {
                     self.forget(id);
