@@ -19,6 +19,7 @@ use super::hand_off::other_connection;
 use super::links::AREA;
 use super::state::{InKernel, InPair, Meeting, State};
 use super::stay_reason::StayReason;
+use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::{Incoming, Reply, Told};
 use baton_ipc::queues::{QUEUE_MAX, write_queues};
 use baton_ipc::record::{self, PairPlace, Phase, Record};
@@ -96,8 +97,7 @@ impl Broker {
         if self.config.pair == PairUsers::Same && user(id) != user(peer) {
             return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
         }
-        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
-        connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None }));
+        self.enter_meeting([id, peer], None);
         let has_stopped = match self.connections.get(peer).map(|other| &other.state) {
             Some(State::Meeting(_)) => true,
             Some(State::Kernel(_)) => false,
@@ -109,6 +109,16 @@ impl Broker {
         } else if !self.lets_read([id, peer]) {
             self.join([id, peer]);
         }
+    }
+
+    /// The first end waits until the second is like it. Its program holds the bytes `left`, if it has said so.
+    pub(super) fn enter_meeting(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let before = if let State::Meeting(meeting) = &mut connection.state { meeting.left.take() } else { None };
+        let Some(kernel) = connection.take(State::in_kernel) else { return };
+        let left = left.or(before);
+        connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None, left }));
+        self.note(id);
     }
 
     /// The program has stopped using one end, or (`free` is false) cannot.
@@ -127,7 +137,7 @@ impl Broker {
     }
 
     /// Plans a known end anew: the firewall's rules may have changed since.
-    fn plan_again(&mut self, id: u64) -> Result<(), StayReason> {
+    pub(super) fn plan_again(&mut self, id: u64) -> Result<(), StayReason> {
         let Broker { connections, kernel, .. } = self;
         let connection = connections.get(id).ok_or(Refusal::NotConnected)?;
         let plan = kernel.plan_between(&connection.fd).map_err(|error| StayReason::from(&error))?;
@@ -168,6 +178,9 @@ impl Broker {
             Err(Apart::Stays(error)) => return self.do_not_meet(ends, why_not(&error)),
             Err(_) => return self.part(ends),
         };
+        if let Some(left) = self.take_left(ends) {
+            return self.put_back_beside(ends, &captured, left);
+        }
         let places = match self.place_for(clients) {
             Ok(places) => places,
             Err(error) => {
@@ -269,7 +282,7 @@ impl Broker {
     }
 
     /// Gives both ends back whole, as captured. Their programs hear why, if there is a reason.
-    fn put_back_both(&mut self, ends: [u64; 2], captured: &[Box<Captured>; 2], why: Option<StayReason>) {
+    pub(super) fn put_back_both(&mut self, ends: [u64; 2], captured: &[Box<Captured>; 2], why: Option<StayReason>) {
         let fds = ends.map(|id| self.connections.get(id).map(|it| (it.fd.clone(), it.plan)));
         let mut lost = None;
         for (end, captured) in fds.iter().zip(captured) {

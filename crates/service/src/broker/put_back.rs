@@ -3,9 +3,15 @@
 //! The connection is already live in the kernel. So the broker takes it out as for a move, extends
 //! both of its queues, and rebuilds it. Frames that arrive meanwhile are lost, as if the network
 //! had dropped them.
+//!
+//! Nothing drops the segments of a connection whose both ends are here: the kernel would answer with a reset while
+//! one is being rebuilt. So both stop, as when they are joined, and both are rebuilt before either runs.
 
 use super::Broker;
 use super::hand_off::other_connection;
+use super::pair::head_of;
+use super::pair_home::Coming;
+use super::state::State;
 use super::stay_reason::StayReason;
 use super::transfer::{Direction, HandedOff, Landed, Terms};
 use baton_consumer::adoption::LeftBehind;
@@ -31,6 +37,9 @@ impl Broker {
             // The program holds nothing: a predecessor read this request and died before it
             // answered.
             return self.tell_home(id);
+        }
+        if connection.plan.between.is_some() {
+            return self.put_back_between(id, left);
         }
         let before = match self.take_out(id) {
             Ok(captured) => captured,
@@ -62,9 +71,7 @@ impl Broker {
         let Broker { connections, kernel, .. } = self;
         let connection = connections.get(id).expect("the caller has the connection");
         // No engine gets the connection, so its frames are dropped meanwhile.
-        let between = connection.plan.between.is_some();
-        let planned = if between { kernel.plan_between(&connection.fd) } else { kernel.plan(&connection.fd) };
-        let plan = planned.map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
+        let plan = kernel.plan(&connection.fd).map_err(|error| NotOut::Stays(StayReason::from(&error)))?;
         if plan.tuple() != connection.tuple() {
             return Err(NotOut::Stays(other_connection()));
         }
@@ -75,6 +82,55 @@ impl Broker {
                 Err(NotOut::Stays(StayReason::from(&aborted.cause)))
             }
             Err(aborted) => Err(NotOut::Lost(aborted.to_string())),
+        }
+    }
+
+    /// The same if both ends are here: the other program stops using its end, too.
+    fn put_back_between(&mut self, id: u64, left: LeftBehind) {
+        let why = match (self.plan_again(id), self.other_end(id)) {
+            (Ok(()), Some(peer)) => {
+                self.enter_meeting([id, peer], Some(Box::new(left)));
+                return self.meet(id, peer);
+            }
+            (Err(why), _) => why,
+            (Ok(()), None) => {
+                let text = "the other end's program has closed it, or taken it back: read what has arrived first";
+                StayReason::new(Reason::PeerNotServed, text)
+            }
+        };
+        self.not_put_back(id, why);
+    }
+
+    /// Takes the bytes that the programs of both ends hold, if they have said that they hold any.
+    pub(super) fn take_left(&mut self, ends: [u64; 2]) -> Option<[Option<Box<LeftBehind>>; 2]> {
+        let left = ends.map(|id| match self.connections.get_mut(id).map(|connection| &mut connection.state) {
+            Some(State::Meeting(meeting)) => meeting.left.take(),
+            _ => None,
+        });
+        left.iter().any(Option::is_some).then_some(left)
+    }
+
+    /// Both ends have been taken out, and go back with the bytes that their programs hold.
+    pub(super) fn put_back_beside(
+        &mut self,
+        ends: [u64; 2],
+        captured: &[Box<Captured>; 2],
+        left: [Option<Box<LeftBehind>>; 2],
+    ) {
+        let coming = ends.into_iter().zip(captured).zip(left).map(|((id, captured), left)| {
+            let head = head_of(captured);
+            match left {
+                Some(left) => Coming { id, captured: longer(*captured.clone(), *left), head, told: Ok(Home::WHOLE) },
+                None => {
+                    let why = StayReason::new(Reason::InUse, "the program of the other end takes that back");
+                    Coming { id, captured: *captured.clone(), head, told: Err(why) }
+                }
+            }
+        });
+        let coming: Vec<Coming> = coming.collect();
+        match self.rebuild_ends(&coming) {
+            Ok(()) => self.resume_ends(coming),
+            Err(text) => self.put_back_both(ends, captured, Some(StayReason::new(Reason::Failed, text))),
         }
     }
 

@@ -2,6 +2,7 @@
 //! of a move takes one state apart and makes the next from it.
 
 use super::from_ledger::Found;
+use baton_consumer::adoption::LeftBehind;
 use baton_ipc::record::{Home, PairPlace, Phase};
 use baton_kernel::Captured;
 use baton_policy::Reason;
@@ -58,6 +59,8 @@ pub(super) struct Meeting {
     pub since: Option<Instant>,
     /// Set if it has waited for the other program to read.
     pub drains: Option<Drain>,
+    /// Bytes that its program holds. If there are any, both ends stay in the kernel, which gets these.
+    pub left: Option<Box<LeftBehind>>,
 }
 
 /// Bytes that the other program has yet to read.
@@ -391,10 +394,8 @@ impl State {
             State::Kernel(InKernel { home, .. }) | State::Preparing(InKernel { home, .. }) => {
                 home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home)))
             }
-            State::Holding(_) => Phase::Kernel,
-            State::Meeting(Meeting { kernel: InKernel { home, .. }, .. }) => {
-                home.map_or(Phase::Kernel, |home| Phase::Rebuilt(Some(home)))
-            }
+            // The next capture need not be equal to what was rebuilt last.
+            State::Holding(_) | State::Meeting(_) => Phase::Kernel,
             State::Paired(_) => Phase::Paired,
             State::Bringing(_) => Phase::Captured,
             State::Starting(_) => Phase::Brought,

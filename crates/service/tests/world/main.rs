@@ -27,6 +27,7 @@ mod pairs_between;
 mod pairs_bulk;
 mod pairs_deaths;
 mod pairs_idle;
+mod pairs_restored;
 mod pairs_translated;
 mod pairs_urgent;
 mod path_mtu;
