@@ -222,7 +222,9 @@ impl Stream {
     /// Restores the whole connection to the kernel. The same descriptor is a plain socket again.
     ///
     /// # Errors
-    /// The reason, with the stream, which stays usable.
+    /// The reason, with the stream, which stays usable. If both ends of the connection are on this machine, the other
+    /// end's program has to stand still for a moment; if it no longer has its end with the service, read first what
+    /// has arrived.
     pub fn restore(self) -> Result<OwnedFd, (Stream, io::Error)> {
         self.take_back().map_err(|error| (self, error))
     }
