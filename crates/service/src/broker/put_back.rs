@@ -117,13 +117,23 @@ impl Broker {
         captured: &[Box<Captured>; 2],
         left: [Option<Box<LeftBehind>>; 2],
     ) {
-        let coming = ends.into_iter().zip(captured).zip(left).map(|((id, captured), left)| {
-            let head = head_of(captured);
+        let mut changed = captured.each_ref().map(|captured| (**captured).clone());
+        for (at, left) in left.iter().enumerate() {
+            // They take up room that was promised to the other end, which knows of it what is set here.
+            let bytes = left.as_ref().map_or(0, |left| left.unread.len() as u32);
+            let window = changed[at].window().saturating_sub(bytes);
+            let ours = &mut changed[at].protocol;
+            ours.right_edge = ours.rcv_nxt + window;
+            let theirs = &mut changed[1 - at].protocol;
+            theirs.snd_wnd = theirs.snd_wnd.min(window);
+        }
+        let coming = ends.into_iter().zip(changed).zip(left).map(|((id, captured), left)| {
+            let head = head_of(&captured);
             match left {
-                Some(left) => Coming { id, captured: longer(*captured.clone(), *left), head, told: Ok(Home::WHOLE) },
+                Some(left) => Coming { id, captured: longer(captured, *left), head, told: Ok(Home::WHOLE) },
                 None => {
                     let why = StayReason::new(Reason::InUse, "the program of the other end takes that back");
-                    Coming { id, captured: *captured.clone(), head, told: Err(why) }
+                    Coming { id, captured, head, told: Err(why) }
                 }
             }
         });
