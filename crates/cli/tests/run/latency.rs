@@ -210,27 +210,15 @@ pub fn a_slow_message_of_an_engine_is_shown(world: &World) {
     command.arg(world.socket()).current_dir(world.home.path()).stdin(Stdio::null());
     command.stdout(fs::File::create(world.file("seen")).unwrap());
     let mut looking = world.ours.enter(|| Running::start(&mut command));
-    let mut pid = None;
-    wait_for("the observer", || {
-        let next = talk.service();
-        next.observe(Selector::All, None).unwrap();
-        for sighting in next.sightings() {
-            if let baton_client::Sighting::Begun(observed) = sighting
-                && !observed.fresh
-            {
-                pid = Pid::from_raw(observed.program.pid as i32);
-            }
-        }
-        drop(next);
-        // The broker ends this observer before the next one comes, which would else be taken for the other.
-        std::thread::sleep(STOPPED);
-        pid.is_some()
-    });
+    // It has mapped the memory in which it finds the times.
+    let maps = format!("/proc/{}/maps", looking.child().id());
+    wait_for("the observer", || fs::read_to_string(&maps).unwrap().contains("/memfd:baton-latency"));
+    let pid = Pid::from_raw(talk.service().list().unwrap()[0].program.pid as i32).unwrap();
     // Most often it waits for bytes when it is stopped.
     for _ in 0..3 {
-        kill_process(pid.unwrap(), Signal::STOP).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
         std::thread::sleep(STOPPED);
-        kill_process(pid.unwrap(), Signal::CONT).unwrap();
+        kill_process(pid, Signal::CONT).unwrap();
         std::thread::sleep(STOPPED);
     }
     looking.signal(Signal::INT);
