@@ -176,6 +176,7 @@ impl Broker {
         let Some((connection, before)) = self.connections.take(id, Ok) else { return };
         let (client, why, seq) = (connection.client, connection.why, connection.seq());
         let closes = connection.closed || !self.clients.contains_key(&client);
+        let gives_up = seq != 0 && matches!(told, Ok(Home { whole: true, .. }));
         let kernel = State::Kernel(InKernel { head: Some(head), home: told.as_ref().ok().copied() });
         if told.is_ok() {
             connection.arrive(kernel, why)
@@ -188,7 +189,7 @@ impl Broker {
         self.checkpoints.forget(record::queues(id));
         match told {
             Err(why) if !closes => return self.stays_in_kernel(id, why),
-            Ok(Home { whole: true, .. }) if seq != 0 => {
+            Ok(_) if gives_up => {
                 let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
                 self.tell_client(client, &stays, Vec::new());
             }
@@ -208,7 +209,7 @@ impl Broker {
         self.settled(id, true);
         if closes {
             self.close_in_kernel(id, !captured.receive_queue.is_empty());
-        } else if seq != 0 {
+        } else if gives_up {
             // The program has the socket and no stream for it.
             self.forget(id);
         }
