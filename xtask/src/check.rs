@@ -18,7 +18,7 @@ use crate::{chores, packages, rfc, tidy};
 
 /// Longest a step may take in CI, where nobody sees it hang. The longest, building and running
 /// the tests, takes some 32 minutes on two cores; the others four together, of 60 for all.
-const LIMIT: Duration = Duration::from_secs(48 * 60);
+const LIMIT: Duration = Duration::from_secs(45 * 60);
 
 /// Seeds of the simulator that are tried each time.
 const SEEDS: &str = "10000";

@@ -2,7 +2,7 @@
 
 use aya::maps::loaded_maps;
 use aya::programs::{loaded_links, loaded_programs};
-use baton_testkit::Netns;
+use baton_testkit::{LONG, Netns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -91,6 +91,23 @@ impl Kernel {
         }
     }
 
+    /// Waits until the objects stay the same for a second: a broker loads some after its start, and the kernel
+    /// removes others with a delay.
+    #[track_caller]
+    pub fn at_rest(sides: [&Netns; 2]) -> Kernel {
+        let (mut kernel, mut since) = (Kernel::now(sides), Instant::now());
+        let begun = since;
+        while since.elapsed() < Duration::from_secs(1) {
+            assert!(begun.elapsed() < LONG, "objects in the kernel still change: {kernel:?}");
+            std::thread::sleep(Duration::from_millis(100));
+            let now = Kernel::now(sides);
+            if now != kernel {
+                (kernel, since) = (now, Instant::now());
+            }
+        }
+        kernel
+    }
+
     /// Total number of objects.
     fn count(&self) -> usize {
         let interfaces = self.interfaces.values().map(BTreeSet::len).sum::<usize>();
@@ -136,16 +153,20 @@ impl Growth {
         self.kernel.push(kernel.count());
     }
 
+    /// True if the kernel has been looked at.
+    pub fn knows_kernel(&self) -> bool {
+        !self.kernel.is_empty()
+    }
+
     /// Compares the last third of the samples with the largest values of the first third.
     ///
     /// The samples are taken under load, so memory differs a little between them.
     #[track_caller]
     pub fn assert_none(&self) {
-        let (first, last) = thirds(&self.kernel);
-        // The kernel may have yet to remove what an engine left.
-        assert!(last.iter().min() <= first.iter().max(), "objects in the kernel: {:?}", self.kernel);
+        assert!(self.kernel.last() <= self.kernel.first(), "objects in the kernel: {:?}", self.kernel);
         for (who, looks) in &self.processes {
-            let (first, last) = thirds(looks);
+            let third = looks.len().div_ceil(3);
+            let (first, last) = (&looks[..third], &looks[looks.len() - third..]);
             let figure = |name, of: fn(&Holds) -> u64, slack: u64| {
                 let before = first.iter().map(of).max().unwrap_or(0);
                 let after = last.iter().map(of).min().unwrap_or(0);
@@ -165,10 +186,4 @@ impl Growth {
         let ends = |looks: &Vec<Holds>| Some((*looks.first()?, *looks.last()?));
         self.processes.iter().filter_map(|(who, looks)| ends(looks).map(|(a, b)| (who.clone(), a, b))).collect()
     }
-}
-
-/// The first and the last third of some samples.
-fn thirds<T>(samples: &[T]) -> (&[T], &[T]) {
-    let third = samples.len().div_ceil(3);
-    (&samples[..third], &samples[samples.len() - third..])
 }

@@ -377,7 +377,8 @@ impl Rig {
     /// differs between rounds, so only the other resources are compared.
     pub fn look(&mut self) {
         sleep(REST);
-        let kernel = Kernel::now(self.sides());
+        // The first sample and the last are compared.
+        let kernel = if self.growth.knows_kernel() { Kernel::now } else { Kernel::at_rest }(self.sides());
         self.growth.look_at_kernel(&kernel);
         let admin = self.admin();
         let known = admin.list().unwrap().len() as u64;
@@ -413,6 +414,8 @@ impl Rig {
     /// Ends the service in order, and checks that nothing of it is left.
     #[track_caller]
     pub fn finish(mut self) {
+        let kernel = Kernel::at_rest(self.sides());
+        self.growth.look_at_kernel(&kernel);
         self.finish_programs();
         let guardian = self.process(&GUARDIAN).pid;
         kill_process(Pid::from_raw(guardian as i32).expect("a process"), Signal::TERM).unwrap();

@@ -93,11 +93,16 @@ impl Broker {
 
     /// No program uses a connection any more, and its other end is known.
     pub(super) fn meet(&mut self, id: u64, peer: u64) {
+        self.meet_with([id, peer], None);
+    }
+
+    /// The same for a connection of which its program holds the bytes `left`.
+    pub(super) fn meet_with(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
         let user = |id: u64| self.connections.get(id).map(|connection| connection.program.1);
         if self.config.pair == PairUsers::Same && user(id) != user(peer) {
             return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
         }
-        self.enter_meeting([id, peer], None);
+        self.enter_meeting([id, peer], left);
         let has_stopped = match self.connections.get(peer).map(|other| &other.state) {
             Some(State::Meeting(_)) => true,
             Some(State::Kernel(_)) => false,
@@ -111,8 +116,8 @@ impl Broker {
         }
     }
 
-    /// The first end waits until the second is like it. Its program holds the bytes `left`, if it has said so.
-    pub(super) fn enter_meeting(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
+    /// The first end waits until the second is like it. What its program was said to hold stays known.
+    fn enter_meeting(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
         let Some(connection) = self.connections.known_mut(id) else { return };
         let before = if let State::Meeting(meeting) = &mut connection.state { meeting.left.take() } else { None };
         let Some(kernel) = connection.take(State::in_kernel) else { return };

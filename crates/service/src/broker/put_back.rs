@@ -88,10 +88,7 @@ impl Broker {
     /// The same if both ends are here: the other program stops using its end, too.
     fn put_back_between(&mut self, id: u64, left: LeftBehind) {
         let why = match (self.plan_again(id), self.other_end(id)) {
-            (Ok(()), Some(peer)) => {
-                self.enter_meeting([id, peer], Some(Box::new(left)));
-                return self.meet(id, peer);
-            }
+            (Ok(()), Some(peer)) => return self.meet_with([id, peer], Some(Box::new(left))),
             (Err(why), _) => why,
             (Ok(()), None) => {
                 let text = "the other end's program has closed it, or taken it back: read what has arrived first";
