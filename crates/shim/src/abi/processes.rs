@@ -1,8 +1,8 @@
 //! Forks, and the execution of other programs.
 //!
 //! Safety rules, besides those of [`super`]: the handlers of a fork use the locks that `fork::prepare` took, and their
-//! functions exist as long as the process. Assembly leaves every argument's register and the stack as they were when
-//! it jumps on, so libc's function sees the program's call. A function that `dlsym` found by libc's name for it has
+//! functions exist as long as the process. Assembly leaves the registers of all arguments, integers and vectors, and
+//! the stack as they were when it jumps on, so libc's function sees the program's call. A function that `dlsym` found by libc's name for it has
 //! libc's type.
 //!
 //! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the parent's
@@ -190,13 +190,19 @@ macro_rules! forwarded {
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name() {
-            // The six argument registers and the number of vector registers (x86-64 psABI §3.2.3)
-            // are restored before the jump to libc's function, and so is the stack. The Rust
-            // function gets the first argument, which is still in its register.
+            // The six argument registers, the eight vector registers of arguments and their number (x86-64
+            // psABI §3.2.3) are restored before the jump to libc's function, and so is the stack, which is
+            // aligned for the call. The Rust function gets the first argument, which is still in its register.
             std::arch::naked_asm!(
                 "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push rax",
+                "sub rsp, 128",
+                "movups [rsp], xmm0", "movups [rsp + 16], xmm1", "movups [rsp + 32], xmm2", "movups [rsp + 48], xmm3",
+                "movups [rsp + 64], xmm4", "movups [rsp + 80], xmm5", "movups [rsp + 96], xmm6", "movups [rsp + 112], xmm7",
                 "call {before}",
                 "mov r11, rax",
+                "movups xmm0, [rsp]", "movups xmm1, [rsp + 16]", "movups xmm2, [rsp + 32]", "movups xmm3, [rsp + 48]",
+                "movups xmm4, [rsp + 64]", "movups xmm5, [rsp + 80]", "movups xmm6, [rsp + 96]", "movups xmm7, [rsp + 112]",
+                "add rsp, 128",
                 "pop rax", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
                 "jmp r11",
                 before = sym $before,

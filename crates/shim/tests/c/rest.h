@@ -228,8 +228,9 @@ static void homes(void) {
     char out[20] = "some bytes to send.";
     char buf[40];
     int ends[2], fd = begin();
-    dprintf(fd, "%s %d", "line", 5);
-    say("peer got %ld", order("recv", 6));
+    volatile double half = 1234.5;
+    dprintf(fd, "%s %d %.1f", "line", 5, half);
+    say("peer got %ld", order("recv", 13));
     end(fd);
     fd = begin();
     if (pipe(ends)) die("pipe");
