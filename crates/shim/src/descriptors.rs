@@ -23,6 +23,22 @@ pub fn floor() -> RawFd {
     })
 }
 
+/// The number of descriptors that the process may have now.
+pub fn limit() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// All descriptors of this process.
+pub fn open() -> Vec<RawFd> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return (0..floor()).collect() };
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The highest descriptor of the program, which has at least the standard ones.
+pub fn highest_of_program() -> RawFd {
+    open().into_iter().filter(|fd| *fd < floor()).max().unwrap_or(2)
+}
+
 /// Duplicates a descriptor to a number of the library, or to any other if there is no room.
 pub fn duplicate(fd: impl AsFd) -> std::io::Result<OwnedFd> {
     Ok(fcntl_dupfd_cloexec(&fd, floor()).or_else(|_| fcntl_dupfd_cloexec(&fd, 0))?)

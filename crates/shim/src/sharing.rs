@@ -7,12 +7,12 @@
 //! number and passes to another program: before the exec the child sends the inodes of the
 //! sockets that the program inherits, 8 bytes each.
 
-use crate::descriptors::{floor, out_of_the_way};
+use crate::descriptors::{self, out_of_the_way};
 use crate::locks::{Locked, locked};
 use crate::os::socket::{identity, is_inherited};
 use baton_consumer::held::interrupted;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 /// The ends that this process has as a child of its parents, and the inodes of these ends.
@@ -97,7 +97,7 @@ pub fn report_inherited() {
     if kept.is_empty() {
         return;
     }
-    let sockets: Vec<u8> = descriptors()
+    let sockets: Vec<u8> = descriptors::open()
         .into_iter()
         .filter(|fd| is_inherited(*fd))
         .filter_map(identity)
@@ -109,12 +109,6 @@ pub fn report_inherited() {
             let _ = send(end, &sockets, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
     }
-}
-
-/// All descriptors of this process.
-fn descriptors() -> Vec<RawFd> {
-    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else { return (0..floor()).collect() };
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[cfg(test)]

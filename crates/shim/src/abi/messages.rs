@@ -1,8 +1,9 @@
 //! `sendmsg`, `recvmsg`, `sendmmsg` and `recvmmsg`.
 //!
 //! Safety rules, besides those of [`super`]: a message's buffers and control data are as long as its header says.
-//! Control data is read only where the kernel would read it, and written only if the header and the number of
-//! bytes fit. Of several messages no more are touched than `count`.
+//! A part of the control data is read only if it lies within (`CMSG_OK`, include/linux/socket.h), and written only if
+//! the header and the number of bytes fit. Of several messages no more are touched than `count`, and none if there is
+//! no list.
 
 use super::{fail, finish};
 use crate::connection::{at, bring_home};
@@ -22,14 +23,19 @@ use std::time::{Duration, Instant};
 /// # Safety
 /// `msg` is null or a message that the program sends.
 unsafe fn bring_sent_home(msg: *const msghdr) {
-    // SAFETY: the caller's promise; the macros stay within the control data's length.
+    // SAFETY: the caller's promise; the macros stay within the control data's length, and so does what a header says.
     unsafe {
         if msg.is_null() || (*msg).msg_controllen < size_of::<cmsghdr>() {
             return;
         }
         let _deferred = Deferred::new();
+        let end = ((*msg).msg_control as usize).saturating_add((*msg).msg_controllen);
         let mut head = libc::CMSG_FIRSTHDR(msg);
         while let Some(at) = head.as_ref() {
+            // The kernel refuses such a message.
+            if at.cmsg_len > end - head as usize {
+                return;
+            }
             if (at.cmsg_level, at.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
                 let count = at.cmsg_len.saturating_sub(libc::CMSG_LEN(0) as usize) / size_of::<RawFd>();
                 let fds = libc::CMSG_DATA(head).cast::<RawFd>();
@@ -142,10 +148,14 @@ pub(super) unsafe fn recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize
 pub(super) unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the arguments are the program's; `count` messages.
     unsafe {
-        for number in 0..if msgs.is_null() { 0 } else { count as usize } {
+        let listed = if msgs.is_null() { 0 } else { count as usize };
+        for number in 0..listed {
             bring_sent_home(&raw const (*msgs.add(number)).msg_hdr);
         }
-        for number in 0..if is_known(fd) { count as usize } else { 0 } {
+        if listed == 0 || !is_known(fd) {
+            return real::sendmmsg(fd, msgs, count, flags);
+        }
+        for number in 0..listed {
             let one = &mut *msgs.add(number);
             match send_one(fd, &one.msg_hdr, flags) {
                 Done::Carried(len) => one.msg_len = len as c_uint,
@@ -157,7 +167,7 @@ pub(super) unsafe fn sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flag
                 }
             }
         }
-        if is_known(fd) { count as c_int } else { real::sendmmsg(fd, msgs, count, flags) }
+        count as c_int
     }
 }
 
@@ -174,6 +184,9 @@ pub(super) unsafe fn recvmmsg(
     unsafe {
         if !is_known(fd) {
             return real::recvmmsg(fd, msgs, count, flags, timeout);
+        }
+        if msgs.is_null() && count > 0 {
+            return fail(libc::EFAULT);
         }
         let is_time = |at: &timespec| at.tv_sec >= 0 && (0..1_000_000_000).contains(&at.tv_nsec);
         if !timeout.as_ref().is_none_or(is_time) {

@@ -1,9 +1,12 @@
 //! `poll` and `select`.
 //!
-//! Safety rules, besides those of [`super`]: the program's list has `count` entries. A set of `select` has a bit for
-//! each descriptor below `count`, in whole words of 64 bits as the kernel reads them, and no other word is touched.
+//! Safety rules, besides those of [`super`]: the program's list has `count` entries; a longer one than the kernel
+//! permits is not looked at. A set of `select` has a bit for each descriptor below `count` that the program can have,
+//! in whole words of 64 bits as the kernel reads them, and no other word is touched.
 
 use super::fail;
+use super::transfers::check;
+use crate::descriptors;
 use crate::os::cancel::deferred;
 use crate::os::real;
 use crate::os::wait::{from_millis, from_timespec, kernel_poll};
@@ -13,15 +16,19 @@ use libc::{pollfd, sigset_t, timespec, timeval};
 use std::ptr::null;
 use std::time::{Duration, Instant};
 
+/// A list of so many descriptors is not compared with the limit, which costs a call of the kernel.
+const FEW: nfds_t = 64;
+
 /// # Safety
-/// `fds` points to `count` entries, and `mask` is null or points to a mask.
+/// `fds` points to `count` entries if the limit of descriptors permits so many, and `mask` is null or points to a
+/// mask.
 unsafe fn poll_for(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: Option<Duration>,
     mask: *const sigset_t,
 ) -> Option<Result<usize, i32>> {
-    if fds.is_null() || count == 0 {
+    if fds.is_null() || count == 0 || (count > FEW && count > descriptors::limit()) {
         return None;
     }
     // SAFETY: the caller's promise.
@@ -44,7 +51,8 @@ pub(super) unsafe fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_
 
 /// # Safety
 /// As for libc's function of this name.
-pub(super) unsafe fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, _room: usize) -> c_int {
+pub(super) unsafe fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
+    check(count as usize, room / size_of::<pollfd>());
     // SAFETY: the arguments are the program's.
     unsafe { poll(fds, count, timeout) }
 }
@@ -72,8 +80,9 @@ pub(super) unsafe fn __ppoll_chk(
     count: nfds_t,
     timeout: *const timespec,
     mask: *const sigset_t,
-    _room: usize,
+    room: usize,
 ) -> c_int {
+    check(count as usize, room / size_of::<pollfd>());
     // SAFETY: the arguments are the program's.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
@@ -92,6 +101,16 @@ unsafe fn bit(set: *mut fd_set, fd: usize) -> Option<(*mut u64, u64)> {
     // A set may be longer than `fd_set`: programs allocate larger ones for high descriptors.
     // SAFETY: the caller's promise.
     (!set.is_null()).then(|| (unsafe { set.cast::<u64>().add(fd / 64) }, 1 << (fd % 64)))
+}
+
+/// The number of descriptors of which the sets of `select` may have bits. Programs pass the limit of descriptors with
+/// sets that are as long as their own descriptors need: the kernel looks no further than the process's table is long,
+/// which the library's descriptors make longer (fs/select.c, `core_sys_select`).
+fn looked_at(count: c_int) -> c_int {
+    if count <= libc::FD_SETSIZE as c_int {
+        return count;
+    }
+    count.min((descriptors::highest_of_program() + 1).max(libc::FD_SETSIZE as c_int))
 }
 
 /// Converts the sets of `select` to a list for `poll`. Returns `None` if no known descriptor is in them.
@@ -156,7 +175,7 @@ pub(super) unsafe fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let begun = Instant::now();
+    let (begun, count) = (Instant::now(), looked_at(count));
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() } {
         Some(time) if time.tv_sec < 0 || time.tv_usec < 0 => return fail(libc::EINVAL),
@@ -188,6 +207,7 @@ pub(super) unsafe fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
+    let count = looked_at(count);
     // SAFETY: the arguments are the program's.
     let span = match unsafe { timeout.as_ref() }.map(from_timespec).transpose() {
         Ok(span) => span,

@@ -39,8 +39,8 @@ pub(super) unsafe fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: 
     unsafe { read(fd, buf, len) }
 }
 
-/// Ends the program like libc's fortified functions if a read is longer than its buffer.
-fn check(len: size_t, size: size_t) {
+/// Ends the program like libc's fortified functions if a call would write more than its buffer has room for.
+pub(super) fn check(len: size_t, size: size_t) {
     if len > size {
         std::process::abort();
     }

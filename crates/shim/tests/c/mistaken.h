@@ -54,6 +54,32 @@ static void mistaken_transfers(int fd) {
     say("peer got %ld", order("recv", 3));
 }
 
+/* Lengths that the kernel refuses before it looks at what is there. */
+static void mistaken_lengths(int fd) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *end = (char *)mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) + page;
+    int pair[2];
+    if (munmap(end, page) || socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) die("lengths");
+    SAY("no list", sendmmsg(fd, null, 1, 0));
+    SAY("no list", recvmmsg(fd, null, 1, MSG_DONTWAIT, NULL));
+    struct cmsghdr *head = (struct cmsghdr *)(end - CMSG_SPACE(sizeof fd));
+    *head = (struct cmsghdr){.cmsg_len = 1 << 20, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    struct iovec piece = {"x", 1};
+    struct msghdr msg = {.msg_iov = &piece, .msg_iovlen = 1, .msg_control = head, .msg_controllen = CMSG_SPACE(sizeof fd)};
+    SAY("a part that is longer than all", sendmsg(pair[0], &msg, 0));
+    struct pollfd *last = (struct pollfd *)end - 1;
+    *last = (struct pollfd){fd, POLLOUT, 0};
+    SAY("more than may be open", poll(last, (nfds_t)minus_one, 0));
+    fd_set *set = (fd_set *)end - 1;
+    FD_ZERO(set);
+    struct timeval now = {0, 0};
+    FD_SET(fd, set);
+    SAY("more than a set has", select(1000000, NULL, set, NULL, &now));
+    say("ready %d", !!FD_ISSET(fd, set));
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void mistaken_files(int fd) {
     int ends[2], in_memory = memfd_create("mistaken", MFD_CLOEXEC), directory = open("/", O_RDONLY);
     int unread = open("/dev/null", O_WRONLY), socket_pair[2];
@@ -194,6 +220,7 @@ static void mistaken(void) {
     int fd = begin();
     mistaken_transfers(fd);
     mistaken_files(fd);
+    mistaken_lengths(fd);
     mistaken_descriptors(fd);
     mistaken_waits(fd);
     mistaken_options(fd);
