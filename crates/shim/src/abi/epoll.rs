@@ -60,9 +60,7 @@ pub(super) unsafe fn epoll_ctl(set: c_int, what: c_int, fd: c_int, event: *mut e
     match (find(fd).is_some(), what == libc::EPOLL_CTL_DEL, asked) {
         (true, true, _) => zero_or(sets::change(set, what, fd, Interest { events: 0, data: 0 })),
         (true, false, Some(interest)) => zero_or(sets::change(set, what, fd, interest)),
-        (false, _, Some(_)) | (_, _, None) if what != libc::EPOLL_CTL_DEL && asked.is_some() => {
-            record_nested(set, what, fd, asked, zero_or(control(set, what, fd, asked)))
-        }
+        (false, false, Some(_)) => record_nested(set, what, fd, asked, zero_or(control(set, what, fd, asked))),
         // SAFETY: as above.
         _ => record_nested(set, what, fd, asked, unsafe { real::epoll_ctl(set, what, fd, event) }),
     }

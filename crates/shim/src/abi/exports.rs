@@ -2,8 +2,10 @@
 //! program's `errno` ([`errno`](crate::os::errno)) and calls the function of the same name in one of
 //! these modules.
 //!
-//! Safety rules: each function has the name and the type that libc's headers give it. It passes the
-//! program's arguments on unchanged; the program guarantees that they are valid.
+//! Safety rules: each function has the name and the type that libc's headers give it. `fcntl`, `ioctl` and `syscall`,
+//! which C declares with a variable number of arguments, take as many integers as there can be: these are in the same
+//! registers either way (x86-64 psABI §3.2.3, AAPCS64), and one that the program did not pass has any value. Each
+//! passes the program's arguments on unchanged; the program guarantees that they are valid.
 
 use super::{asynchronous, descriptors, epoll, files, messages, poll, processes, raw, signals, sockets, transfers};
 use crate::os::errno::preserving;

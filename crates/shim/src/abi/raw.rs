@@ -87,6 +87,9 @@ pub(super) unsafe fn syscall(
 }
 
 /// Calls whose first argument is a descriptor that the library may know.
+///
+/// # Safety
+/// As for [`syscall`].
 unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     let fd = a as c_int;
     // SAFETY: the arguments are the program's, for the call of this number.
@@ -122,6 +125,9 @@ unsafe fn of_descriptor(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_l
 }
 
 /// Calls that exist on some architectures only.
+///
+/// # Safety
+/// As for [`syscall`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     // SAFETY: the arguments are the program's, for the call of this number.

@@ -3,7 +3,7 @@
 //! library installs its own handler in front of each, which postpones the signal if necessary.
 //!
 //! Safety rules: where the program installs a handler, the kernel has the library's. That one calls
-//! the program's handler with the kernel's arguments, and queries of the program return the
+//! the program's handler with the kernel's arguments if it knows one, and queries of the program return the
 //! program's handler. [`postpone`] postpones signals.
 
 use crate::os::signals::{count_handler, note_installed};
@@ -35,6 +35,10 @@ unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, conte
     }
     count_handler(signal);
     let known = OF_PROGRAM[signal as usize].load(Ordering::Acquire);
+    // A program may have installed this function itself, as what the kernel has for another signal.
+    if known & ADDRESS == 0 {
+        return set_errno(interrupted_errno);
+    }
     if known & ONCE != 0 {
         // SAFETY: a live action, which is all zeros except for the disposition.
         unsafe {

@@ -1,6 +1,8 @@
 //! The program's buffers as slices.
 //!
-//! Safety rules: a slice is at most as long as the program says, and is not used after the call.
+//! Safety rules: a slice is at most as long as the program says, and is not used after the call. The program may let
+//! buffers of a call overlap, and may change them in other threads meanwhile: their bytes are copied, and nothing else
+//! depends on them.
 
 use libc::{c_int, c_void, iovec};
 use std::io::{IoSlice, IoSliceMut};

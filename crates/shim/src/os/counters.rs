@@ -2,7 +2,7 @@
 //!
 //! Safety rules: the mapping is `BYTES` bytes, exists as long as the process, and is accessed through
 //! atomics only, so that another process may write to the file at any time. A shorter file is not
-//! mapped.
+//! mapped, and nobody shortens it: `baton run` makes it with its full length in a directory of its own.
 
 use baton_ipc::account::{BYTES, ENTRIES, ENTRY, NAME};
 use rustix::fs::fstat;
