@@ -116,7 +116,7 @@ impl Broker {
         }
     }
 
-    /// The first end waits until the second is like it. What its program was said to hold stays known.
+    /// The first end waits until the second is like it. Bytes that its program was said to hold stay known.
     fn enter_meeting(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
         let Some(connection) = self.connections.known_mut(id) else { return };
         let before = if let State::Meeting(meeting) = &mut connection.state { meeting.left.take() } else { None };
