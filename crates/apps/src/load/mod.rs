@@ -42,7 +42,7 @@ pub struct Outcome {
     pub peer_cpu: Option<Cpu>,
 }
 
-/// Time within which another connection has to carry its first data.
+/// Time allowed for connections to open, in addition to the warm-up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs `load` on `net`. A `peer` on the same thread is driven alternately with `net`, and neither
@@ -84,13 +84,8 @@ pub fn run(net: &mut dyn Net, load: &Load, mut peer: Option<&mut dyn Net>) -> io
             }
         }
     };
-    let mut started = 0;
-    while started < load.connections {
-        if !turn_until(&|shared| shared.started > started, Instant::now() + PATIENCE)? {
-            let text = format!("{started} of {} connections carried data, and no other within 10 s", load.connections);
-            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
-        }
-        started = shared.borrow().started;
+    if !turn_until(&|shared| shared.started == load.connections, Instant::now() + PATIENCE)? {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, "not all connections carried data within 10 s"));
     }
     turn_until(&|_| false, Instant::now() + load.warmup)?;
     let tasks = (!load.peer_pids.is_empty()).then(|| Tasks::with(&load.peer_pids)).transpose()?;
