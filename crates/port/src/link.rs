@@ -30,6 +30,14 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     sys::ioctl::set_link_mtu(name, mtu)
 }
 
+/// The number of frames that may wait in an interface's queue ([`set_tx_queue_len`]).
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn tx_queue_len(name: &str) -> io::Result<u32> {
+    sys::ioctl::link_tx_queue_len(name)
+}
+
 /// Sets the number of frames that may wait in an interface's queue: for a TAP device, in each of
 /// its queues, until its reader takes them.
 ///

@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use baton_port::merging::MergingError;
+use baton_port::tap::WAITING;
 use baton_port::{FrameIo, OpenError, PayloadPart, Tap, TapOptions, TxMeta, Waitable, link};
 use baton_testkit::{Netns, need_program, need_root, wait_for};
 use common::{Host, MAC, TcpFrames, tcp_checksum_is_right, tcp_frame};
@@ -258,6 +259,20 @@ fn a_persistent_device_may_change_its_form_with_each_user() {
             }
         }
     });
+}
+
+#[test]
+fn a_short_queue_is_made_longer_and_an_administrators_stays() {
+    need_root!();
+    let netns = Netns::new("tapqueue");
+    netns.run("ip tuntap add dev queue mode tap vnet_hdr");
+    for (frames, after) in [(500, WAITING), (10_000, 10_000)] {
+        netns.run(&format!("ip link set queue txqueuelen {frames}"));
+        netns.enter(|| {
+            let _tap = open_again("queue", FORMS[0]);
+            assert_eq!(link::tx_queue_len("queue").unwrap(), after);
+        });
+    }
 }
 
 #[test]

@@ -132,6 +132,17 @@ pub fn set_link_mtu(name: &str, mtu: u32) -> io::Result<()> {
     call(control()?.as_fd(), libc::SIOCSIFMTU as libc::c_ulong, &mut request)
 }
 
+/// The number of frames that may wait for an interface to send them.
+///
+/// # Errors
+/// `ENODEV` if there is none of that name.
+pub fn link_tx_queue_len(name: &str) -> io::Result<u32> {
+    let mut request = request(name)?;
+    call(control()?.as_fd(), libc::SIOCGIFTXQLEN as libc::c_ulong, &mut request)?;
+    // SAFETY: the call above filled `ifr_qlen`, of the same type and place.
+    Ok(unsafe { request.ifr_ifru.ifru_metric } as u32)
+}
+
 /// Sets the number of frames that may wait for an interface to send them.
 ///
 /// # Errors
