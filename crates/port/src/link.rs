@@ -30,7 +30,7 @@ pub fn set_mtu(name: &str, mtu: u32) -> io::Result<()> {
     sys::ioctl::set_link_mtu(name, mtu)
 }
 
-/// The number of frames that may wait in an interface's queue ([`set_tx_queue_len`]).
+/// The number of frames that may wait in an interface's queue ([`lengthen_tx_queue`]).
 ///
 /// # Errors
 /// `ENODEV` if there is none of that name.
@@ -38,14 +38,14 @@ pub fn tx_queue_len(name: &str) -> io::Result<u32> {
     sys::ioctl::link_tx_queue_len(name)
 }
 
-/// Sets the number of frames that may wait in an interface's queue: for a TAP device, in each of
-/// its queues, until its reader takes them.
+/// Lets at least so many frames wait in an interface's queue: for a TAP device, in each of its queues, until its
+/// reader takes them. A longer queue stays, which an administrator may have chosen.
 ///
 /// # Errors
 /// `EPERM` without `CAP_NET_ADMIN`, `ENODEV` if there is none of that name, `ENOMEM` if there is
 /// no memory for so many.
-pub fn set_tx_queue_len(name: &str, frames: u32) -> io::Result<()> {
-    sys::ioctl::set_link_tx_queue_len(name, frames)
+pub fn lengthen_tx_queue(name: &str, frames: u32) -> io::Result<()> {
+    if tx_queue_len(name)? < frames { sys::ioctl::set_link_tx_queue_len(name, frames) } else { Ok(()) }
 }
 
 /// Link-layer address of an interface. For a TAP device this is the kernel's

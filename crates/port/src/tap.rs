@@ -165,10 +165,8 @@ impl Tap {
             }
         };
         let failed = |(what, source)| OpenError::System { device: format!("tap:{name}"), what, source };
-        // A longer queue is an administrator's choice. A user to whom one gave a device may not change its queue.
-        if link::tx_queue_len(&name).is_ok_and(|frames| frames < WAITING) {
-            let _ = link::set_tx_queue_len(&name, WAITING);
-        }
+        // A user to whom an administrator gave a device may not change its queue.
+        let _ = link::lengthen_tx_queue(&name, WAITING);
         let mtu = link::mtu(&name).map_err(|e| failed(("reading the MTU", e)))?.min(PACKET_MAX as u32) as u16;
         let mut tap = Self::set_up(fd, &name, mtu, options).map_err(failed)?;
         let flags = flags | libc::IFF_MULTI_QUEUE;
