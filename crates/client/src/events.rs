@@ -172,7 +172,7 @@ impl Inner {
             Reply::Unlink { link, first } => self.pairs.forget((link, first)),
             Reply::Waits { seq, id } => self.on_waits(seq, id),
             Reply::Pair { incoming, first, slot, number } => {
-                self.on_pair(incoming, first, (slot, number), fds.next());
+                self.on_pair(incoming, first, (slot, number));
             }
             Reply::GivenBack { id, code } => {
                 if let Some(connection) = self.connections.get_mut(&id) {
@@ -324,7 +324,7 @@ impl Inner {
             }
             Some(Location::Pair(pair)) => {
                 let end = pairs.leave(*pair).filter(|_| !whole);
-                end.into_iter().for_each(|end| connection.take_from_pair(end, (rcv_pos, tail_pos)));
+                end.into_iter().for_each(|end| connection.take_from_pair(&end, (rcv_pos, tail_pos)));
             }
             // Nothing of it is elsewhere: the kernel had it already, or it has ended.
             Some(Location::Kernel(_) | Location::Ended(_)) | None => {}
@@ -370,7 +370,7 @@ impl Inner {
             Location::Pair(pair) => {
                 let end = pairs.leave(*pair);
                 end.into_iter().for_each(|mut end| {
-                    connection.unread.extend(end.unread_until(u64::MAX).unwrap_or_default());
+                    connection.unread.extend(end.unread().unwrap_or_default());
                 });
             }
             // No region has any of its bytes.

@@ -14,7 +14,6 @@ use super::shared::{Inner, Shared};
 use crate::sys::buffer_locks::is_send_buffer_set;
 use baton_consumer::link::open_link;
 use baton_ipc::message::{Incoming, Request};
-use baton_ipc::queues::read_queues;
 use baton_pair::{Bell, End, Ending, Fault, WriteError};
 use rustix::net::sockopt;
 use std::collections::btree_map::Entry;
@@ -70,16 +69,10 @@ impl Inner {
     }
 
     /// A connection arrives at a slot of a link.
-    pub(super) fn on_pair(
-        &mut self,
-        incoming: Incoming,
-        first: bool,
-        (slot, number): (u32, u64),
-        file: Option<OwnedFd>,
-    ) {
+    pub(super) fn on_pair(&mut self, incoming: Incoming, first: bool, slot: (u32, u64)) {
         let Incoming { seq, id, region, .. } = incoming;
         self.take_from_adoption(seq, id);
-        let taken = self.enter_pair(&incoming, (region, first), (slot, number), file);
+        let taken = self.enter_pair(id, (region, first), slot);
         let _ = self.say(&Request::Brought { id, taken }, Vec::new());
         if taken {
             if self.connection(id).is_some_and(|connection| connection.restoring) {
@@ -89,10 +82,8 @@ impl Inner {
         }
     }
 
-    fn enter_pair(&mut self, incoming: &Incoming, name: LinkName, slot: (u32, u64), file: Option<OwnedFd>) -> bool {
-        let Incoming { id, send, unread, shut, .. } = *incoming;
+    fn enter_pair(&mut self, id: u64, name: LinkName, slot: (u32, u64)) -> bool {
         let Inner { connections, pairs, .. } = self;
-        let Ok(brought) = read_queues(file, send, unread, shut) else { return false };
         let (Some(connection), Some(joined)) = (connections.get_mut(&id), pairs.at(name)) else {
             return false;
         };
@@ -101,21 +92,15 @@ impl Inner {
             return (pair.link, pair.slot) == (name, slot.0);
         }
         let Some(number) = NonZeroU64::new(slot.1) else { return false };
-        let Ok(mut end) = joined.link.begin(slot.0, number) else { return false };
-        // The area is empty, and the broker brings no more than fits.
-        let Ok((count, bell)) = end.write(&brought.send) else { return false };
-        if count < brought.send.len() || !matches!(connection.location(), Location::Away(_)) {
+        if !matches!(connection.location(), Location::Away(_)) || !connection.unread.is_empty() {
             return false;
         }
+        let Ok(end) = joined.link.resume(slot.0, number) else { return false };
         joined.names.insert(slot.0, id);
-        // Bytes that the program had before are read first.
-        connection.unread.extend(brought.unread);
-        end.hold(!connection.unread.is_empty());
         let end = PairEnd::new(end, joined.bell.clone());
-        end.ring(bell);
         connection.enter_pair(InPair { link: name, slot: slot.0, end, stood: None });
         connection.bound_pair();
-        // They were written after those that the kernel had.
+        // They were written after those that came along.
         connection.flush_pair();
         true
     }
@@ -221,7 +206,7 @@ impl Inner {
         if let Location::Pair(pair) = connection.end(error)
             && let Some(mut end) = pairs.leave(*pair)
         {
-            connection.unread.extend(end.unread_until(u64::MAX).unwrap_or_default());
+            connection.unread.extend(end.unread().unwrap_or_default());
         }
     }
 
@@ -304,12 +289,10 @@ impl Connection {
         self.unsent = waiting;
     }
 
-    /// Takes the bytes of a pair that has come home: what was received up to `rcv_pos` is here, and what was
-    /// written beyond `tail_pos` is not in the kernel.
-    pub(super) fn take_from_pair(&mut self, mut end: End, (rcv_pos, tail_pos): (u64, u64)) {
-        let received = end.read_total();
-        self.unread.extend(end.unread_until(rcv_pos).unwrap_or_default());
-        self.skip_next(received.saturating_sub(rcv_pos));
+    /// A pair has come home: the kernel has what was received from `rcv_pos` on, and nothing of what was written
+    /// beyond `tail_pos`.
+    pub(super) fn take_from_pair(&mut self, end: &End, (rcv_pos, tail_pos): (u64, u64)) {
+        self.skip_next(end.read_total().saturating_sub(rcv_pos));
         let unsent = end.written_since(tail_pos);
         let younger = std::mem::replace(&mut self.unsent, unsent.into());
         self.unsent.extend(younger);

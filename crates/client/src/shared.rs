@@ -282,9 +282,6 @@ impl Inner {
             if connection.unread.is_empty() {
                 // Releases the queue's memory.
                 connection.unread = VecDeque::new();
-                if let Some(pair) = connection.pair() {
-                    pair.end.with(|end| end.hold(false));
-                }
             }
             return count;
         }

@@ -413,10 +413,10 @@ messages! {
             /// This program writes the first of its two sides.
             first: bool,
         },
-        /// A connection arrives whose other end is at the other side of a link (version 5).
-        /// [`Request::Brought`] answers. If its two queues hold bytes, a memory file holds them.
+        /// A connection arrives whose other end is at the other side of a link (version 7).
+        /// [`Request::Brought`] answers. What its two queues held is in the link.
         29 Pair {
-            /// The connection and what it brings along. Its region is the link.
+            /// The connection, without bytes. Its region is the link.
             incoming: Incoming,
             /// It is at the first side.
             first: bool,

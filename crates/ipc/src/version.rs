@@ -19,8 +19,10 @@ pub const OLDEST: u32 = 1;
 /// slowest messages. It also joins both ends of a connection on this machine
 /// ([`Reply::Link`](crate::message::Reply::Link), [`Reply::Pair`](crate::message::Reply::Pair)). A program of
 /// version 6 announces what it is about to write there, so that others can read along ([`Request::Follow`]), and is
-/// told when a link is no longer needed ([`Reply::Unlink`](crate::message::Reply::Unlink)).
-pub const NEWEST: u32 = 6;
+/// told when a link is no longer needed ([`Reply::Unlink`](crate::message::Reply::Unlink)). In version 7 a
+/// connection that is joined brings its bytes along in the link, and takes them home to the kernel, so that its
+/// program never holds any; programs of earlier versions are not joined any more.
+pub const NEWEST: u32 = 7;
 
 /// A program's first message.
 pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   capture_both         each end is read; each one's SND.NXT is the other's RCV.NXT
-//!   make_husk, twice     what was written and not sent is left for the program to write again
+//!   make_husk, twice
+//!   go_away              numbers as of when nothing of what is carried had been sent
 //!   come_home            numbers advanced by what was carried; nothing is in flight
 //!   rebuild, twice       both are rebuilt before either may send
 //!   resume, twice
@@ -84,6 +85,14 @@ pub fn unsent(fd: impl AsFd) -> Result<u32, Failed> {
     sys::length(fd.as_fd(), sys::Length::Unsent).during("asking what was not sent")
 }
 
+/// Bytes that have arrived at this end and were not read.
+///
+/// # Errors
+/// Errors of `ioctl(2)`.
+pub fn unread(fd: impl AsFd) -> Result<u32, Failed> {
+    sys::length(fd.as_fd(), sys::Length::Unread).during("asking what was not read")
+}
+
 /// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use
 /// them meanwhile. Call it in the network namespace of both.
 ///
@@ -154,16 +163,25 @@ pub fn take_unsent(captured: &mut Captured) -> Vec<u8> {
     unsent
 }
 
-/// One end as the kernel is to have it after bytes were `carried`: nothing in flight, and nothing unread.
-/// `head` is what was captured, after [`take_unsent`]; `peer_window` is [`Captured::window`] of the other
-/// end's. `None` if both ends have finished: the connection is over.
-pub fn come_home(head: &Captured, peer_window: u32, carried: Carried) -> Option<Captured> {
-    let protocol = numbers_at_home(&head.protocol, peer_window, carried)?;
-    Some(Captured { protocol, send_queue: Vec::new(), receive_queue: Vec::new(), ..head.clone() })
+/// The numbers of one end while its bytes are carried. What it had yet to read, and `peer_unread` bytes that it has
+/// sent and the other end had yet to read, are carried before all others. So the numbers are those of before they were
+/// sent. Call it after [`take_unsent`].
+pub fn go_away(head: &mut Snapshot, peer_unread: u32) {
+    head.snd_nxt = head.snd_nxt - peer_unread;
+    (head.snd_una, head.write_seq) = (head.snd_nxt, head.snd_nxt);
+    head.rcv_nxt = head.copied_seq;
+}
+
+/// One end as the kernel is to have it after bytes were `carried`: nothing in flight, and the last of them `unread`.
+/// `head` is what was captured, after [`go_away`]; `peer_window` is [`window_at_home`] of the other end. `None`
+/// if both ends have finished: the connection is over.
+pub fn come_home(head: &Captured, peer_window: u32, carried: Carried, unread: Vec<u8>) -> Option<Captured> {
+    let protocol = numbers_at_home(&head.protocol, peer_window, carried, unread.len() as u32)?;
+    Some(Captured { protocol, send_queue: Vec::new(), receive_queue: unread, ..head.clone() })
 }
 
 /// The numbers of [`come_home`].
-pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> Option<Snapshot> {
+pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried, unread: u32) -> Option<Snapshot> {
     let Carried { written, received, finished, peer_finished } = carried;
     let mut p = head.clone();
     p.state = match (finished, peer_finished) {
@@ -172,12 +190,12 @@ pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> O
         (false, true) => State::CloseWait,
         (true, true) => return None,
     };
-    let window = window_at_home(head);
+    let window = window_at_home(head, unread);
     let ahead = |from: Seq, bytes: u64, fin: bool| from + (bytes as u32).wrapping_add(u32::from(fin));
     p.snd_nxt = ahead(head.snd_nxt, written, finished);
     (p.snd_una, p.write_seq) = (p.snd_nxt, p.snd_nxt);
     p.rcv_nxt = ahead(head.rcv_nxt, received, peer_finished);
-    p.copied_seq = ahead(head.rcv_nxt, received, false);
+    p.copied_seq = ahead(head.rcv_nxt, received, false) - unread;
     (p.last_ack_sent, p.snd_wl1) = (p.rcv_nxt, p.rcv_nxt);
     p.right_edge = p.rcv_nxt + window;
     p.snd_wnd = peer_window;
@@ -185,18 +203,12 @@ pub fn numbers_at_home(head: &Snapshot, peer_window: u32, carried: Carried) -> O
     Some(p)
 }
 
-/// The bytes that the peer may send after the way home: as many as before, and no more than a segment can say.
-/// The kernel lets a window grow and never shrink, so one that came and went often would have no bound.
-fn window_at_home(head: &Snapshot) -> u32 {
+/// The bytes that the peer may send after the way home: as many as before, less those that are unread, and no more than
+/// a segment can say. The kernel lets a window grow and never shrink, so one that came and went often would have no
+/// bound.
+pub fn window_at_home(head: &Snapshot, unread: u32) -> u32 {
     let scale = head.scales.map_or(0, |scales| scales.rcv.shift());
-    head.rcv_wnd().min(u32::from(u16::MAX) << scale)
-}
-
-impl Captured {
-    /// The bytes that the peer may send after the way home ([`come_home`]).
-    pub fn window(&self) -> u32 {
-        window_at_home(&self.protocol)
-    }
+    head.rcv_wnd().min(u32::from(u16::MAX) << scale).saturating_sub(unread)
 }
 
 #[cfg(test)]
@@ -217,13 +229,14 @@ mod tests {
     fn there_and_back(ends: &[TcpStream; 2], carried: Carried) {
         let mut captured = capture_both(&ends[0], &ends[1]).unwrap();
         captured.iter_mut().for_each(|end| assert!(take_unsent(end).is_empty()));
-        let heads = captured.each_ref().map(|end| Captured { receive_queue: Vec::new(), ..end.clone() });
+        assert!(captured.iter().all(|end| end.receive_queue.is_empty()));
+        let heads = captured.each_ref();
         for (end, captured) in ends.iter().zip(&captured) {
             make_husk(end, captured).unwrap();
         }
-        let windows = heads.each_ref().map(Captured::window);
+        let windows = heads.map(|head| window_at_home(&head.protocol, 0));
         let ways = [(0, carried), (1, carried.reversed())];
-        let home = ways.map(|(at, carried)| come_home(&heads[at], windows[1 - at], carried).unwrap());
+        let home = ways.map(|(at, carried)| come_home(heads[at], windows[1 - at], carried, Vec::new()).unwrap());
         ends.iter().zip(&home).for_each(|(end, home)| rebuild(end, home).unwrap());
         ends.iter().zip(&home).for_each(|(end, home)| resume(end, home).unwrap());
     }
@@ -261,7 +274,8 @@ mod tests {
         let [mut head, other] = capture_both(&ends[0], &ends[1]).unwrap();
         let scale = head.protocol.scales.unwrap().rcv.shift();
         head.protocol.right_edge = head.protocol.rcv_nxt + (1 << 30);
-        let home = come_home(&head, other.window(), Carried::default()).unwrap();
+        let window = window_at_home(&other.protocol, 0);
+        let home = come_home(&head, window, Carried::default(), Vec::new()).unwrap();
         assert_eq!(home.protocol.rcv_wnd(), 65535 << scale);
         assert_eq!(home.protocol.snd_wnd, other.protocol.rcv_wnd());
     }
@@ -297,6 +311,36 @@ mod tests {
         assert!(matches!(refused, Err(Apart::Strangers)));
         talk(&mut one);
         talk(&mut other);
+    }
+
+    #[test]
+    fn bytes_that_are_not_read_come_along_both_ways() {
+        need_root!();
+        let mut ends = ends("127.0.0.1:0");
+        talk(&mut ends);
+        ends[0].write_all(b"unread").unwrap();
+        wait_for("nothing is in flight", || is_acknowledged(&ends[0]).unwrap() && unread(&ends[1]).unwrap() == 6);
+        let mut captured = capture_both(&ends[0], &ends[1]).unwrap();
+        captured.iter_mut().for_each(|end| assert!(take_unsent(end).is_empty()));
+        ends.iter().zip(&captured).for_each(|(end, captured)| make_husk(end, captured).unwrap());
+        let brought = std::mem::take(&mut captured[1].receive_queue);
+        go_away(&mut captured[0].protocol, brought.len() as u32);
+        go_away(&mut captured[1].protocol, 0);
+        // The other end has read two of them, and the first has written four more.
+        let rest = [&brought[2..], b"more"].concat();
+        let carried = Carried { written: 10, ..Carried::default() };
+        let windows = [0, 8].into_iter().zip(&captured).map(|(unread, end)| window_at_home(&end.protocol, unread));
+        let windows: Vec<u32> = windows.collect();
+        let home = [
+            come_home(&captured[0], windows[1], carried, Vec::new()).unwrap(),
+            come_home(&captured[1], windows[0], carried.reversed(), rest).unwrap(),
+        ];
+        ends.iter().zip(&home).for_each(|(end, home)| rebuild(end, home).unwrap());
+        ends.iter().zip(&home).for_each(|(end, home)| resume(end, home).unwrap());
+        let mut got = [0; 8];
+        ends[1].read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"readmore");
+        talk(&mut ends);
     }
 
     #[test]

@@ -6,10 +6,11 @@
 //! keeps the kernel from tuning the size. That lock is removed again (`SO_BUF_LOCK`).
 
 use crate::captured::Captured;
+use crate::error::{During, Failed};
 use crate::socket_options::{Buffers, IntOption};
 use crate::sys;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 const SOCKET: i32 = libc::SOL_SOCKET;
 /// `asm-generic/socket.h`.
@@ -19,6 +20,23 @@ const RECEIVE_LOCKED: i32 = 2;
 
 /// Room for the kernel's own structures, in addition to the bytes themselves.
 const SLACK: usize = 64 * 1024;
+
+/// Makes the send buffer of a live connection large enough for `bytes` more. It stays so: the kernel takes back what
+/// it does not need, and goes on to tune the size if the program did not set it.
+///
+/// # Errors
+/// Errors of `getsockopt(2)`, `setsockopt(2)` and `ioctl(2)`.
+pub fn make_room_to_send(fd: impl AsFd, bytes: usize) -> Result<(), Failed> {
+    let fd = fd.as_fd();
+    let enlarge = || {
+        let queued = sys::length(fd, sys::Length::Unacked)? as usize;
+        let locks = sys::get_int(fd, SOCKET, SO_BUF_LOCK)?;
+        let size = size_for(queued + bytes).max(sys::get_int(fd, SOCKET, libc::SO_SNDBUF)?);
+        set_size(fd, libc::SO_SNDBUFFORCE, size)?;
+        sys::set_int(fd, SOCKET, SO_BUF_LOCK, locks)
+    };
+    enlarge().during("making room in the send buffer")
+}
 
 /// Makes both buffers large enough for the queues.
 pub(crate) fn make_room(fd: BorrowedFd<'_>, captured: &Captured) -> io::Result<()> {

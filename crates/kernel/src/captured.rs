@@ -105,7 +105,7 @@ impl Captured {
     }
 
     /// The bytes sent but not acknowledged, and those not sent.
-    pub(crate) fn sent_and_unsent(&self) -> (&[u8], &[u8]) {
+    pub fn sent_and_unsent(&self) -> (&[u8], &[u8]) {
         self.send_queue.split_at(self.protocol.unacked_bytes() as usize)
     }
 }

@@ -76,6 +76,7 @@ mod tcp_info;
 mod timestamps;
 mod windows;
 
+pub use buffers::make_room_to_send;
 pub use bypassing::BypassingFrames;
 pub use capture::{abandon, capture, is_captured, recapture, release};
 pub use capture_error::CaptureError;

@@ -79,6 +79,22 @@ impl Course {
         Course::read(sides, slot, number)
     }
 
+    /// Bytes that one end had not read of the `written` ones, once the pair is stopped. If its program has read some
+    /// of them since, those may be anything.
+    pub fn unread(&self, sides: [&Side; 2], slot: u32, end: usize) -> Vec<u8> {
+        let from = sides[1 - end];
+        let (written, area) = (self.written[1 - end], u64::from(from.layout().area_bytes()));
+        // What is further back has been read, or its place would not have been written again.
+        let count = (written - self.read[end]).min(area);
+        let mut bytes = vec![0; count as usize];
+        let origin = from.block(slot).out.origin.load(Relaxed);
+        let offset = ((written - count).wrapping_sub(origin) & (area - 1)) as u32;
+        let first = bytes.len().min((area - u64::from(offset)) as usize);
+        from.copy_out(slot, offset, &mut bytes[..first]);
+        from.copy_out(slot, 0, &mut bytes[first..]);
+        bytes
+    }
+
     /// True if a pair has been [stopped](Course::stop), or was about to be.
     pub fn is_stopped(sides: [&Side; 2], slot: u32, number: NonZeroU64) -> bool {
         let mut known = sides.into_iter().filter(|side| slot < side.layout().slots());
@@ -108,7 +124,8 @@ mod tests {
         assert_eq!(first.write(b"late").unwrap().0, 0);
         assert!(first.is_stopped() && Course::is_stopped([&sides[0], &sides[1]], 1, number));
         assert_eq!(first.written_since(5), b"ed");
-        assert_eq!(second.unread_until(6).unwrap(), b"rie");
+        assert_eq!(course.unread([&sides[0], &sides[1]], 1, 1), b"ried");
+        assert!(course.unread([&sides[0], &sides[1]], 1, 0).is_empty());
         // The next pair of the slot is another one, once both have let go of this one.
         drop(first);
         assert!(!is_let_go([&sides[0], &sides[1]], 1));

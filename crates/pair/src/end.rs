@@ -82,7 +82,6 @@ impl End {
         block.out.end.store(Ending::Open as u32, Relaxed);
         block.out.room_at.store(NEVER, Relaxed);
         block.inward.data_at.store(NEVER, Relaxed);
-        block.inward.held.store(0, Relaxed);
         block.out.number.store(number.get(), Release);
         End::at(shared, slot, Peer::new(number, 0))
     }
@@ -103,6 +102,7 @@ impl End {
         (resumed.written, resumed.origin, resumed.read) = (written, origin, read);
         resumed.end = Ending::from_word(end)?;
         resumed.touched = resumed.area();
+        resumed.block().out.left.store(0, Relaxed);
         resumed.stop_asking_for_data();
         resumed.stop_asking_for_room();
         resumed.look_in()?;
@@ -288,16 +288,6 @@ impl End {
         theirs.copy_out(slot, offset, &mut into[..first]);
         theirs.copy_out(slot, 0, &mut into[first..count]);
         Ok(count)
-    }
-
-    /// Says whether this end's program has yet to read bytes that came to it before the pair began.
-    pub fn hold(&mut self, holds: bool) {
-        self.block().inward.held.store(holds.into(), Relaxed);
-    }
-
-    /// True if this end's program leaves bytes unread: those that it [holds](End::hold), or the peer's.
-    pub fn leaves_unread(&mut self) -> bool {
-        self.block().inward.held.load(Relaxed) != 0 || self.readable().map_or(true, |bytes| bytes > 0)
     }
 
     /// Bytes that can be read now.

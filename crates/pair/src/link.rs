@@ -84,8 +84,8 @@ impl Link {
         Ok(End::begin(self.shared.clone(), slot, number))
     }
 
-    /// Takes over an end from a program that is gone: its words in our side say how far it came. A broker
-    /// ends the connections of a killed program so, or takes its bytes home.
+    /// Takes over an end from another process: its words in our side say how far it came. A program goes on so
+    /// with an end that its broker began, and a broker ends the connections of a program that is gone.
     ///
     /// # Errors
     /// [`SlotError`] if there is no such slot, an end has it, it is about another pair, or its words

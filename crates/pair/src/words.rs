@@ -18,14 +18,15 @@
 //!
 //! ```text
 //!  line out   number head origin room_at | end left
-//!  line in    tail data_at | reach prior held
+//!  line in    tail data_at | reach prior
 //! ```
 //!
 //! `reach` and `prior` are for those who read along ([`follower`](crate::Follower)). They lie on this line
 //! because its owner writes to it in any case, and a peer that waits for bytes does not look there.
 //!
 //! Positions count bytes since the pair began. A slot's next pair has another number, and starts at 0; a
-//! block whose number is not the pair's says nothing about it.
+//! block whose number is not the pair's says nothing about it. The broker begins both ends, and writes what
+//! was on its way to each before its program goes on.
 //!
 //! # What the reader of a block checks
 //! | word | has to be |
@@ -36,7 +37,6 @@
 //! | `origin` | anything: the offset made of it is cut to the area |
 //! | `reach`, `prior` | anything: a follower gets other bytes of this program's own |
 //! | `data_at`, `room_at` | anything: they are compared, and decide whether the peer is told |
-//! | `held` | nothing: the broker alone reads it, of a program that has gone |
 //! | `sleeps`, `news`, `seen` | anything: they decide whether a bell rings, and which slots are looked at |
 
 #[cfg(not(loom))]
@@ -87,8 +87,6 @@ pub(crate) struct Inward {
     pub(crate) reach: AtomicU64,
     /// The origin before the present one; not below `origin` if nothing before `origin` is left.
     pub(crate) prior: AtomicU64,
-    /// 1 while the owner has yet to read bytes that came to it before the pair began.
-    pub(crate) held: AtomicU32,
 }
 
 impl Block {
@@ -105,10 +103,7 @@ impl Block {
             stopped: word(),
             left: word(),
         };
-        Block {
-            out,
-            inward: Inward { tail: word(), data_at: word(), reach: word(), prior: word(), held: AtomicU32::new(0) },
-        }
+        Block { out, inward: Inward { tail: word(), data_at: word(), reach: word(), prior: word() } }
     }
 }
 

@@ -16,13 +16,12 @@ impl End {
         bytes
     }
 
-    /// Bytes of the peer from what was read last up to a position, when the pair goes home.
+    /// Bytes of the peer that this end has not read, when the connection has ended.
     ///
     /// # Errors
     /// [`Fault`] of the peer.
-    pub fn unread_until(&mut self, position: u64) -> Result<Vec<u8>, Fault> {
-        let count = position.saturating_sub(self.read).min(self.shared.theirs.layout().area_bytes().into());
-        let mut bytes = vec![0; count as usize];
+    pub fn unread(&mut self) -> Result<Vec<u8>, Fault> {
+        let mut bytes = vec![0; self.readable()?];
         let count = self.peek(&mut bytes)?;
         bytes.truncate(count);
         Ok(bytes)

@@ -109,7 +109,7 @@ impl Client {
     /// Returns true if both ends of a connection may exchange bytes through memory that this program shares
     /// with another.
     pub fn joins_pairs(&self) -> bool {
-        self.version.is_some_and(|version| version >= 5) && self.raw.is_none()
+        self.version.is_some_and(|version| version >= 7) && self.raw.is_none()
     }
 
     /// Returns true if the program announces what it is about to write to a link, so that others can read along.

@@ -98,36 +98,44 @@ impl Links {
         Some((course.written[at], course.written[other]))
     }
 
-    /// Bytes that an end has not read, up to a position of its stream. Its program has gone or never began.
-    pub fn unread(&self, place: PairPlace, until: u64) -> Vec<u8> {
-        self.as_program(place, |end| end.unread_until(until).unwrap_or_default()).unwrap_or_default()
+    /// Bytes that an end had not read when the pair was stopped.
+    pub fn unread(&self, place: PairPlace, course: &Course) -> Vec<u8> {
+        let unread = |link: &PairLink| course.unread(link.sides(), place.slot, usize::from(!place.first));
+        self.all.get(&place.link).map_or_else(Vec::new, unread)
     }
 
-    /// Ends what a program that has gone wrote, and wakes the other: a reset if it left bytes unread or had
-    /// yet to begin, else a FIN.
+    /// Begins one end of a pair, with bytes that it has written.
+    ///
+    /// # Errors
+    /// If they do not fit into the area.
+    pub fn begin(&self, place: PairPlace, bytes: [&[u8]; 2]) -> io::Result<()> {
+        let mut end = self.facing(place)?.begin(place.slot, number(place)).map_err(io::Error::other)?;
+        for bytes in bytes {
+            // The program at the other end has yet to hear of the pair, so its bell need not ring.
+            let (count, _) = end.write(bytes).map_err(io::Error::other)?;
+            if count < bytes.len() {
+                return Err(ErrorKind::WriteZero.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what a program that has gone wrote, and wakes the other: a reset if it left bytes unread, else a FIN.
     pub fn end(&self, place: PairPlace) {
-        let ended = self.as_program(place, |end| {
-            let _ = if end.leaves_unread() { end.reset() } else { end.close() };
-        });
-        if ended.is_some()
-            && let Some(link) = self.all.get(&place.link)
-        {
+        let Ok(Ok(mut end)) = self.facing(place).map(|link| link.resume(place.slot, number(place))) else { return };
+        let unread = end.readable().map_or(true, |bytes| bytes > 0);
+        let _ = if unread { end.reset() } else { end.close() };
+        if let Some(link) = self.all.get(&place.link) {
             link.ring(!place.first);
         }
     }
 
-    /// Does what an end's program would do, which no longer does anything.
-    fn as_program<R>(&self, place: PairPlace, run: impl FnOnce(&mut baton_pair::End) -> R) -> Option<R> {
-        let link = self.all.get(&place.link)?;
+    /// A link as the program of one end has it.
+    fn facing(&self, place: PairPlace) -> io::Result<Link> {
+        let link = self.all.get(&place.link).ok_or(ErrorKind::NotFound)?;
         let [first, second] = link.sides.each_ref().map(|side| side.side().clone());
         let (ours, theirs) = if place.first { (first, second) } else { (second, first) };
-        let link = Link::new(ours, theirs).ok()?;
-        let number = number(place);
-        let mut end = match link.resume(place.slot, number) {
-            Err(SlotError::Other(_)) => link.begin(place.slot, number).ok()?,
-            resumed => resumed.ok()?,
-        };
-        Some(run(&mut end))
+        Link::new(ours, theirs).map_err(io::Error::other)
     }
 }
 

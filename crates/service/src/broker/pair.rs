@@ -3,8 +3,9 @@
 //! ```text
 //!   adopted, its other end unknown   Kernel: a stream that waits (Waits)
 //!   the other end comes              Kernel --Prepare, Ready--> Meeting
-//!   both are Meeting                 both captured at once; husks; Paired, with a slot
-//!                                    Pair --> Brought: the program has its bytes
+//!   both are Meeting                 both captured at once; husks
+//!                                    what was unread or unsent: the first bytes of a slot; Paired
+//!                                    Pair --> Brought: the program uses the slot
 //!   on the way home                  pair_home
 //! ```
 //!
@@ -19,16 +20,16 @@ use super::hand_off::other_connection;
 use super::links::AREA;
 use super::state::{InKernel, InPair, Meeting, State};
 use super::stay_reason::StayReason;
-use baton_consumer::adoption::LeftBehind;
 use baton_ipc::message::{Incoming, Reply, Told};
-use baton_ipc::queues::{QUEUE_MAX, write_queues};
+use baton_ipc::queues::write_queues;
 use baton_ipc::record::{self, PairPlace, Phase, Record};
-use baton_kernel::both_ends::{Apart, is_acknowledged, release_both, take_unsent};
+use baton_kernel::both_ends::{Apart, go_away, is_acknowledged, release_both, take_unsent};
 use baton_kernel::kernel_side::{KernelError, Plan};
 use baton_kernel::{CaptureError, Captured, Failed};
 use baton_policy::conditions::Facts;
 use baton_policy::rules::{Rule, Ruling};
 use baton_policy::{Reason, Refusal};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -36,12 +37,20 @@ use std::time::{Duration, Instant};
 /// How long a connection waits for a program to hand its other end over.
 const WAIT: Duration = Duration::from_secs(1);
 
-/// The capture as a pair has it: without the bytes of its queues and without what was not sent.
+/// The capture without the bytes of its queues and without what was not sent.
 pub(super) fn head_of(captured: &Captured) -> Box<Captured> {
     let mut head = captured.clone();
     take_unsent(&mut head);
     head.receive_queue.clear();
     Box::new(head)
+}
+
+/// The capture as a pair has it: as if nothing that the other end had yet to read had been sent, `peer_unread` bytes,
+/// and nothing of what this end had.
+pub(super) fn head_in_pair(captured: &Captured, peer_unread: usize) -> Box<Captured> {
+    let mut head = head_of(captured);
+    go_away(&mut head.protocol, peer_unread as u32);
+    head
 }
 
 /// The reason for which both ends stay.
@@ -93,16 +102,14 @@ impl Broker {
 
     /// No program uses a connection any more, and its other end is known.
     pub(super) fn meet(&mut self, id: u64, peer: u64) {
-        self.meet_with([id, peer], None);
-    }
-
-    /// The same for a connection of which its program holds the bytes `left`.
-    pub(super) fn meet_with(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
         let user = |id: u64| self.connections.get(id).map(|connection| connection.program.1);
         if self.config.pair == PairUsers::Same && user(id) != user(peer) {
             return self.does_not_meet(id, StayReason::new(Reason::OtherUser, Reason::OtherUser.text()));
         }
-        self.enter_meeting([id, peer], left);
+        if self.reads_first([id, peer]) {
+            return;
+        }
+        self.enter_meeting([id, peer]);
         let has_stopped = match self.connections.get(peer).map(|other| &other.state) {
             Some(State::Meeting(_)) => true,
             Some(State::Kernel(_)) => false,
@@ -116,13 +123,10 @@ impl Broker {
         }
     }
 
-    /// The first end waits until the second is like it. Bytes that its program was said to hold stay known.
-    fn enter_meeting(&mut self, [id, peer]: [u64; 2], left: Option<Box<LeftBehind>>) {
-        let Some(connection) = self.connections.known_mut(id) else { return };
-        let before = if let State::Meeting(meeting) = &mut connection.state { meeting.left.take() } else { None };
-        let Some(kernel) = connection.take(State::in_kernel) else { return };
-        let left = left.or(before);
-        connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None, left }));
+    /// The first end waits until the second is like it.
+    fn enter_meeting(&mut self, [id, peer]: [u64; 2]) {
+        let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { return };
+        connection.enter(State::Meeting(Meeting { kernel, peer, since: None, drains: None }));
         self.note(id);
     }
 
@@ -183,39 +187,42 @@ impl Broker {
             Err(Apart::Stays(error)) => return self.do_not_meet(ends, why_not(&error)),
             Err(_) => return self.part(ends),
         };
-        if let Some(left) = self.take_left(ends) {
-            return self.put_back_beside(ends, &captured, left);
-        }
+        let no_memory = |error: io::Error| StayReason::new(Reason::NoMemory, error.to_string());
         let places = match self.place_for(clients) {
             Ok(places) => places,
-            Err(error) => {
-                let why = StayReason::new(Reason::NoMemory, error.to_string());
-                return self.put_back_both(ends, &captured, Some(why));
-            }
+            Err(error) => return self.put_back_both(ends, &captured, Some(no_memory(error))),
         };
+        if let Err(error) = self.bring_along(places, &captured) {
+            ends.into_iter().zip(places).for_each(|(id, place)| self.leave_link(id, place));
+            return self.put_back_both(ends, &captured, Some(no_memory(error)));
+        }
         for at in [0, 1] {
             let Some((connection, kernel)) = self.connections.take(ends[at], State::in_kernel) else { continue };
             connection.stood_still = Some(begun);
-            let captured = seeded(captured[at].clone(), &kernel);
+            let head = seeded(head_in_pair(&captured[at], captured[1 - at].receive_queue.len()), &kernel);
             let (place, peer) = (places[at], ends[1 - at]);
-            connection.enter(State::Paired(InPair {
-                head: head_of(&captured),
-                place,
-                peer,
-                unsettled: Some(captured),
-                declined: false,
-                recall: None,
-            }));
+            connection.enter(State::Paired(InPair { head, place, peer, settled: false, declined: false, recall: None }));
             self.checkpoints.keep(
                 record::pair(ends[at]),
                 &Record::Pair { id: ends[at], peer, place, settled: false },
                 &[],
             );
-            self.note(ends[at]);
         }
+        // With both records, a successor knows that the slot has what was captured.
+        ends.into_iter().for_each(|id| self.note(id));
         self.show_pair(ends[0]);
         ends.into_iter().for_each(|id| self.bring_to_pair(id));
         self.are_joined(ends);
+    }
+
+    /// Puts what the programs had yet to read, and what was yet to be sent, into their slot.
+    fn bring_along(&self, places: [PairPlace; 2], captured: &[Box<Captured>; 2]) -> io::Result<()> {
+        let [first, second] = captured;
+        let ways = [(first, second), (second, first)].into_iter().zip(places);
+        ways.into_iter().try_for_each(|((from, to), place)| {
+            let (_, unsent) = from.sent_and_unsent();
+            self.links.begin(place, [&to.receive_queue, unsent])
+        })
     }
 
     /// True if something of both ends was in flight before, and is now: another capture would drop it.
@@ -246,12 +253,11 @@ impl Broker {
         };
         let captured = self.kernel.capture_both(&one.0, &other.0)?.map(Box::new);
         let release = |captured: &[Box<Captured>; 2]| release_both((&one.0, &captured[0]), (&other.0, &captured[1]));
-        let fits = |it: &Captured| {
-            let Captured { send_queue, receive_queue, protocol, .. } = it;
-            receive_queue.len() <= QUEUE_MAX as usize
-                && send_queue.len() <= protocol.unacked_bytes() as usize + AREA as usize
+        let fits = |from: &Captured, to: &Captured| {
+            let (_, unsent) = from.sent_and_unsent();
+            to.receive_queue.len() + unsent.len() <= AREA as usize
         };
-        if !captured.iter().all(|captured| fits(captured)) {
+        if !(fits(&captured[0], &captured[1]) && fits(&captured[1], &captured[0])) {
             release(&captured)?;
             return Err(Refusal::TooMuchQueued.into());
         }
@@ -269,12 +275,12 @@ impl Broker {
             self.kernel.make_husk(&one.0, &captured[0]).and_then(|()| self.kernel.make_husk(&other.0, &captured[1]));
         if let Err(error) = husks {
             self.put_back_both(ends, &captured, None);
-            return Err(Failed { during: "making husks of both ends", source: std::io::Error::other(error) }.into());
+            return Err(Failed { during: "making husks of both ends", source: io::Error::other(error) }.into());
         }
         Ok(captured)
     }
 
-    fn keep_captured(&mut self, id: u64, captured: &Captured) -> std::io::Result<()> {
+    fn keep_captured(&mut self, id: u64, captured: &Captured) -> io::Result<()> {
         if let Some(file) = write_queues(&captured.send_queue, &captured.receive_queue)?.map(Arc::new) {
             let (send, unread) = (captured.send_queue.len() as u32, captured.receive_queue.len() as u32);
             self.checkpoints.keep(record::queues(id), &Record::Queues { id, send, unread }, &[&file]);
@@ -310,40 +316,24 @@ impl Broker {
         }
     }
 
-    /// Brings an end to its program, with a file of the bytes that come along.
+    /// Brings an end to its program.
     pub(super) fn bring_to_pair(&mut self, id: u64) {
         let Some(connection) = self.connections.known(id) else { return };
-        let State::Paired(InPair { place, unsettled: Some(captured), .. }) = &connection.state else { return };
+        let State::Paired(InPair { place, settled: false, .. }) = &connection.state else { return };
         let PairPlace { link, first, slot, number } = *place;
-        let mut captured = captured.clone();
-        let unsent = take_unsent(&mut captured);
-        let incoming = Incoming {
-            seq: connection.seq(),
-            id,
-            region: link,
-            send: unsent.len() as u32,
-            unread: captured.receive_queue.len() as u32,
-            shut: false,
-            window: 0,
-        };
-        let client = connection.client;
-        match write_queues(&unsent, &captured.receive_queue) {
-            Ok(file) => {
-                let files = file.into_iter().collect();
-                self.tell_client(client, &Reply::Pair { incoming, first, slot, number }, files);
-            }
-            Err(_) => self.unpair_without_program(id, Reason::NoMemory),
-        }
+        let (seq, client) = (connection.seq(), connection.client);
+        let incoming = Incoming { seq, id, region: link, send: 0, unread: 0, shut: false, window: 0 };
+        self.tell_client(client, &Reply::Pair { incoming, first, slot, number }, Vec::new());
     }
 
-    /// The program has taken in the bytes that came along, or (`taken` is false) has not.
+    /// The program uses the pair, or (`taken` is false) does not.
     pub(super) fn on_brought_pair(&mut self, id: u64, taken: bool) {
         if !taken {
             return self.unpair_without_program(id, Reason::NoBuffers);
         }
         let Some(connection) = self.connections.known_mut(id) else { return };
-        let State::Paired(InPair { unsettled, .. }) = &mut connection.state else { return };
-        if unsettled.take().is_none() {
+        let State::Paired(InPair { settled, .. }) = &mut connection.state else { return };
+        if std::mem::replace(settled, true) {
             return;
         }
         connection.adoption = None;

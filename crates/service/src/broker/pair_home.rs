@@ -2,23 +2,23 @@
 //!
 //! ```text
 //!   stop            each end writes nothing more; how far both have come is read
-//!   rebuild, twice  with the numbers that segments would have given them
+//!   rebuild, twice  with the numbers that segments would have given them, and the bytes that were not read
 //!   resume, twice
-//!   Home            bytes up to rcv_pos are in the link, and are read first;
+//!   Home            the kernel has the bytes from rcv_pos on: what was read since then is skipped there;
 //!                   what was written beyond tail_pos is written again
 //! ```
 //!
 //! Nobody has to answer for that, so it works while a program stands still. All of it can be done again, by the
-//! next broker, until one end is resumed.
+//! next broker, until one end is resumed. The programs hold no bytes afterwards, so each can let go of its end at
+//! once: nothing would be put back beside a socket that lives.
 
 use super::Broker;
-use super::pair::head_of;
 use super::state::{InKernel, InPair, State};
 use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, Home, PairPlace, Phase};
 use baton_kernel::Captured;
-use baton_kernel::both_ends::{Carried, come_home};
+use baton_kernel::both_ends::{Carried, come_home, window_at_home};
 use baton_pair::{Course, Ending};
 use baton_policy::Reason;
 
@@ -54,7 +54,7 @@ impl Broker {
             return self.ended(id);
         }
         if ends.iter().any(|id| self.in_pair(*id).is_some_and(InPair::waits)) {
-            // The answer says which bytes the program has. `recall_pair` goes on then.
+            // The program of an adoption gets a stream with the answer. `recall_pair` goes on then.
             if let Some(State::Paired(pair)) = self.connections.known_mut(id).map(|connection| &mut connection.state) {
                 pair.recall = Some(why);
             }
@@ -76,8 +76,8 @@ impl Broker {
         if course.ends.contains(&Ending::Reset) || !course.ends.contains(&Ending::Open) {
             return ends.into_iter().for_each(|id| self.ended(id));
         }
-        let window = |id: u64| self.in_pair(id).map(|pair| pair.head.window());
         let coming = [ends, [ends[1], ends[0]]].into_iter();
+        let window = |id: u64| self.window_at_home(id, &course);
         let coming: Vec<Coming> = coming.filter_map(|[id, peer]| self.coming(id, window(peer)?, &course)).collect();
         if coming.len() < 2 {
             return ends.into_iter().for_each(|id| self.lost(id, "what was captured contradicts its end"));
@@ -89,8 +89,7 @@ impl Broker {
         }
     }
 
-    /// Brings both ends home, of which the program of one has not taken in the bytes that came along, and will
-    /// not.
+    /// Brings both ends home, of which the program of one has not said that it uses the pair, and will not.
     pub(super) fn unpair_without_program(&mut self, id: u64, why: Reason) {
         if let Some(State::Paired(pair)) = self.connections.known_mut(id).map(|connection| &mut connection.state) {
             pair.declined = true;
@@ -98,7 +97,7 @@ impl Broker {
         self.unpair(id, why);
     }
 
-    /// A program has its bytes: both ends go home now if they were to.
+    /// A program uses the pair: both ends go home now if they were to.
     pub(super) fn recall_pair(&mut self, id: u64) {
         let Some(InPair { peer, recall, .. }) = self.in_pair(id) else { return };
         if let Some(why) = recall.or_else(|| self.in_pair(*peer)?.recall) {
@@ -117,22 +116,16 @@ impl Broker {
     pub(super) fn coming(&self, id: u64, window: u32, course: &Course) -> Option<Coming> {
         let ours = self.in_pair(id)?;
         let carried = carried(course, ours.place.first);
-        let mut captured = come_home(&ours.head, window, carried)?;
-        let home = match &ours.unsettled {
-            None => Home::at((carried.received, carried.written)),
-            // The program has nothing of it, so the kernel gets everything.
-            Some(before) => {
-                captured.receive_queue = before.receive_queue.clone();
-                captured.receive_queue.extend(self.links.unread(ours.place, carried.received));
-                captured.send_queue = before.send_queue[before.protocol.unacked_bytes() as usize..].to_vec();
-                let p = &mut captured.protocol;
-                p.copied_seq = p.copied_seq - captured.receive_queue.len() as u32;
-                p.write_seq += captured.send_queue.len() as u32;
-                Home::WHOLE
-            }
-        };
-        let head = head_of(ours.unsettled.as_deref().unwrap_or(&ours.head));
-        Some(Coming { id, captured, head, told: Ok(home) })
+        let unread = self.links.unread(ours.place, course);
+        let home = Home::at((carried.received - unread.len() as u64, carried.written));
+        let captured = come_home(&ours.head, window, carried, unread)?;
+        Some(Coming { id, captured, head: ours.head.clone(), told: Ok(home) })
+    }
+
+    /// The bytes that the other end may send once an end of a pair is home.
+    fn window_at_home(&self, id: u64, course: &Course) -> Option<u32> {
+        let InPair { head, place, .. } = self.in_pair(id)?;
+        Some(window_at_home(&head.protocol, self.links.unread(*place, course).len() as u32))
     }
 
     /// Rebuilds ends, none of which may send before all are there: the kernel would answer with a reset in the
@@ -176,7 +169,8 @@ impl Broker {
         let Some((connection, before)) = self.connections.take(id, Ok) else { return };
         let (client, why, seq) = (connection.client, connection.why, connection.seq());
         let closes = connection.closed || !self.clients.contains_key(&client);
-        let gives_up = seq != 0 && matches!(told, Ok(Home { whole: true, .. }));
+        // The program that waits for the adoption has the socket, unless it has heard of the pair and not said so.
+        let gives_up = seq != 0 && told.is_ok();
         let kernel = State::Kernel(InKernel { head: Some(head), home: told.as_ref().ok().copied() });
         if told.is_ok() {
             connection.arrive(kernel, why)
@@ -186,16 +180,13 @@ impl Broker {
         if let State::Paired(pair) = before {
             self.leave_link(id, pair.place);
         }
-        self.checkpoints.forget(record::queues(id));
+        [record::queues(id), record::pair(id)].into_iter().for_each(|key| self.checkpoints.forget(key));
         match told {
             Err(why) if !closes => return self.stays_in_kernel(id, why),
-            Ok(_) if gives_up => {
-                let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
-                self.tell_client(client, &stays, Vec::new());
-            }
             Ok(Home { rcv_pos, tail_pos, whole }) => {
-                if whole {
-                    self.tell_client(client, &Reply::GivenBack { id, code: why.to_string() }, Vec::new());
+                if gives_up {
+                    let stays = Reply::Stays { seq, id, code: why.to_string(), text: why.text().to_owned() };
+                    self.tell_client(client, &stays, Vec::new());
                 }
                 self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
             }
@@ -218,14 +209,14 @@ impl Broker {
     /// The program has closed its end. Its bytes stay for the other end, which goes on by itself.
     pub(super) fn close_in_pair(&mut self, id: u64) {
         let Some(connection) = self.connections.known_mut(id) else { return };
-        let State::Paired(InPair { peer, unsettled, .. }) = &connection.state else { return };
-        let (peer, settles) = (*peer, unsettled.is_some());
+        let State::Paired(InPair { peer, settled, .. }) = &connection.state else { return };
+        let (peer, settled) = (*peer, *settled);
         connection.closed = true;
         self.note(id);
-        // It is closed once its program has the bytes that came along.
+        // It is closed once its program has said whether it uses the pair.
         let over =
             |id: u64| self.connections.get(id).is_none_or(|it| it.closed || !matches!(it.state, State::Paired(_)));
-        if !settles && over(peer) {
+        if settled && over(peer) {
             self.forget(id);
             if self.connections.get(peer).is_some_and(|it| it.closed && matches!(it.state, State::Paired(_))) {
                 self.forget(peer);
@@ -236,8 +227,8 @@ impl Broker {
     /// The program of an end has gone: the other end hears what the kernel would have told it.
     pub(super) fn end_pair_of_dead(&mut self, id: u64) {
         let Some(connection) = self.connections.known(id) else { return };
-        let State::Paired(InPair { place, unsettled, .. }) = &connection.state else { return };
-        if unsettled.is_some() {
+        let State::Paired(InPair { place, settled, .. }) = &connection.state else { return };
+        if !settled {
             return self.unpair_without_program(id, Reason::ProgramGone);
         }
         if !connection.closed {
@@ -249,10 +240,10 @@ impl Broker {
     /// Goes on with an end of a predecessor's pair.
     pub(super) fn take_up_pair(&mut self, id: u64) {
         let Some(connection) = self.connections.get(id) else { return };
-        let State::Paired(InPair { place, peer, unsettled, .. }) = &connection.state else { return };
-        let (place, peer): (PairPlace, u64) = (*place, *peer);
+        let State::Paired(InPair { place, peer, settled, .. }) = &connection.state else { return };
+        let (place, peer, settled): (PairPlace, u64, bool) = (*place, *peer, *settled);
         let there = self.connections.get(peer).is_some_and(|it| matches!(it.state, State::Paired(_)));
-        let (settles, closed) = (unsettled.is_some(), connection.closed);
+        let closed = connection.closed;
         let has_program = self.clients.contains_key(&connection.client);
         if self.take_up_place(place).is_err() {
             return self.lost(id, "the memory of its two programs is gone");
@@ -261,7 +252,7 @@ impl Broker {
             (false, _) => self.ended(id),
             (true, false) => self.end_pair_of_dead(id),
             (true, true) => {
-                if settles {
+                if !settled {
                     // Its program may not have been told. If it was, it answers again.
                     self.bring_to_pair(id);
                 }

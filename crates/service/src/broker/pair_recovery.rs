@@ -1,7 +1,8 @@
 //! Pairs that a predecessor was making or ending when it died.
 //!
 //! ```text
-//!   both captured, or one of them joined           no program was told: both go back as captured
+//!   both captured                                  no program was told: both go back as captured
+//!   both captured, or joined, and in a slot        the slot has the bytes: both are joined (`take_up_pair`)
 //!   one rebuilt, the other joined                  the other is rebuilt, too
 //!   both joined, and stopped                       both come home (`take_up_pair`)
 //! ```
@@ -61,24 +62,17 @@ impl Broker {
 
     /// An end as the kernel is to have it, if a predecessor was moving it.
     fn half_way(&self, id: u64) -> Option<Coming> {
-        let put_back = |captured: &Captured| Coming {
-            id,
-            captured: captured.clone(),
-            head: head_of(captured),
-            told: Err(broker_died()),
-        };
         match &self.connections.get(id)?.state {
-            State::Bringing(Bringing { captured, .. }) => Some(put_back(captured)),
-            State::Paired(InPair { peer, place, unsettled, .. }) => {
+            State::Bringing(Bringing { captured, .. }) => {
+                let captured = Captured::clone(captured);
+                Some(Coming { id, head: head_of(&captured), captured, told: Err(broker_died()) })
+            }
+            State::Paired(InPair { peer, place, .. }) => {
                 let other = self.connections.get(*peer)?;
-                match (&other.state, unsettled) {
-                    (State::Bringing(_), Some(captured)) => Some(put_back(captured)),
-                    (State::Kernel(_), _) if is_captured(&other.fd).ok()? => {
-                        let window = other.state.captured()?.window();
-                        self.coming(id, window, &self.links.stop(*place).ok()?)
-                    }
-                    _ => None,
+                if !matches!(other.state, State::Kernel(_)) || !is_captured(&other.fd).ok()? {
+                    return None;
                 }
+                self.coming(id, other.state.captured()?.protocol.rcv_wnd(), &self.links.stop(*place).ok()?)
             }
             _ => None,
         }

@@ -5,13 +5,11 @@
 //! had dropped them.
 //!
 //! Nothing drops the segments of a connection whose both ends are here: the kernel would answer with a reset while
-//! one is being rebuilt. So both stop, as when they are joined, and both are rebuilt before either runs.
+//! one is being rebuilt. But what its program holds is never more than unsent bytes ([`super::pair_home`]), and those
+//! fit into a larger buffer of a socket that lives.
 
 use super::Broker;
 use super::hand_off::other_connection;
-use super::pair::head_of;
-use super::pair_home::Coming;
-use super::state::State;
 use super::stay_reason::StayReason;
 use super::transfer::{Direction, HandedOff, Landed, Terms};
 use baton_consumer::adoption::LeftBehind;
@@ -39,7 +37,7 @@ impl Broker {
             return self.tell_home(id);
         }
         if connection.plan.between.is_some() {
-            return self.put_back_between(id, left);
+            return self.put_back_between(id, &left);
         }
         let before = match self.take_out(id) {
             Ok(captured) => captured,
@@ -85,59 +83,20 @@ impl Broker {
         }
     }
 
-    /// The same if both ends are here: the other program stops using its end, too.
-    fn put_back_between(&mut self, id: u64, left: LeftBehind) {
-        let why = match (self.plan_again(id), self.other_end(id)) {
-            (Ok(()), Some(peer)) => return self.meet_with([id, peer], Some(Box::new(left))),
-            (Err(why), _) => why,
-            (Ok(()), None) => {
-                let text = "the other end's program has closed it, or taken it back: read what has arrived first";
-                StayReason::new(Reason::PeerNotServed, text)
-            }
+    /// The same if both ends are here: the program writes its bytes itself, once they fit into the socket.
+    fn put_back_between(&mut self, id: u64, left: &LeftBehind) {
+        let Some(connection) = self.connections.known(id) else { return };
+        let why = if left.unread.is_empty() {
+            baton_kernel::make_room_to_send(&connection.fd, left.unsent.len()).err().map(|error| error.to_string())
+        } else {
+            Some("read what has arrived first".to_owned())
         };
-        self.not_put_back(id, why);
-    }
-
-    /// Takes the bytes that the programs of both ends hold, if they have said that they hold any.
-    pub(super) fn take_left(&mut self, ends: [u64; 2]) -> Option<[Option<Box<LeftBehind>>; 2]> {
-        let left = ends.map(|id| match self.connections.get_mut(id).map(|connection| &mut connection.state) {
-            Some(State::Meeting(meeting)) => meeting.left.take(),
-            _ => None,
-        });
-        left.iter().any(Option::is_some).then_some(left)
-    }
-
-    /// Both ends have been taken out, and go back with the bytes that their programs hold.
-    pub(super) fn put_back_beside(
-        &mut self,
-        ends: [u64; 2],
-        captured: &[Box<Captured>; 2],
-        left: [Option<Box<LeftBehind>>; 2],
-    ) {
-        let mut changed = captured.each_ref().map(|captured| (**captured).clone());
-        for (at, left) in left.iter().enumerate() {
-            // They take up room that was promised to the other end, which knows of it what is set here.
-            let bytes = left.as_ref().map_or(0, |left| left.unread.len() as u32);
-            let window = changed[at].window().saturating_sub(bytes);
-            let ours = &mut changed[at].protocol;
-            ours.right_edge = ours.rcv_nxt + window;
-            let theirs = &mut changed[1 - at].protocol;
-            theirs.snd_wnd = theirs.snd_wnd.min(window);
-        }
-        let coming = ends.into_iter().zip(changed).zip(left).map(|((id, captured), left)| {
-            let head = head_of(&captured);
-            match left {
-                Some(left) => Coming { id, captured: longer(captured, *left), head, told: Ok(Home::WHOLE) },
-                None => {
-                    let why = StayReason::new(Reason::InUse, "the program of the other end takes that back");
-                    Coming { id, captured, head, told: Err(why) }
-                }
+        match why {
+            Some(text) => self.not_put_back(id, StayReason::new(Reason::Failed, text)),
+            None => {
+                let (client, Home { rcv_pos, tail_pos, whole }) = (connection.client, Home::at((0, 0)));
+                self.tell_client(client, &Reply::Home { id, rcv_pos, tail_pos, whole }, Vec::new());
             }
-        });
-        let coming: Vec<Coming> = coming.collect();
-        match self.rebuild_ends(&coming) {
-            Ok(()) => self.resume_ends(coming),
-            Err(text) => self.put_back_both(ends, captured, Some(StayReason::new(Reason::Failed, text))),
         }
     }
 

@@ -8,7 +8,7 @@
 use super::clients::Client;
 use super::connection::Connection;
 use super::engine_slot::{BOTH_ENDS, EngineSlot, Memory, Owner, Process};
-use super::pair::head_of;
+use super::pair::head_in_pair;
 use super::state::{Arrival, Bringing, InEngine, InKernel, InPair, Place, Starting, State, Stranded};
 use super::stay_reason::StayReason;
 use super::{Broker, BrokerError};
@@ -126,6 +126,7 @@ impl RecoveredState {
         match phase {
             Phase::Kernel => State::Kernel(InKernel { head, home: None }),
             Phase::Rebuilt(home) => State::Kernel(InKernel { head, home }),
+            Phase::Captured if self.is_in_slot(id) => self.paired(id, phase, head),
             Phase::Captured => match self.captured(id, head) {
                 Some(captured) => State::Bringing(Bringing { captured, region: NO_REGION, home: None, recall }),
                 None => State::Between,
@@ -148,15 +149,22 @@ impl RecoveredState {
                 }
                 _ => State::Between,
             },
-            Phase::Paired => match (head, self.pairs.get(&id)) {
-                (Some(head), Some(&(peer, place, settled))) => {
-                    let unsettled = if settled { None } else { self.captured(id, Some(head.clone())) };
-                    let head = unsettled.as_deref().map_or(head, head_of);
-                    State::Paired(InPair { head, place, peer, unsettled, declined: false, recall: None })
-                }
-                _ => State::Between,
-            },
+            Phase::Paired => self.paired(id, phase, head),
         }
+    }
+
+    /// True if a slot has what was captured of both ends.
+    fn is_in_slot(&self, id: u64) -> bool {
+        let Some((peer, place, _)) = self.pairs.get(&id) else { return false };
+        self.pairs.get(peer).is_some_and(|(other, there, _)| (*other, there.number) == (id, place.number))
+    }
+
+    /// One end of a pair, which may have been recorded before it was joined.
+    fn paired(&self, id: u64, phase: Phase, head: Option<Box<Captured>>) -> State {
+        let (Some(head), Some(&(peer, place, settled))) = (head, self.pairs.get(&id)) else { return State::Between };
+        let peer_unread = self.queues.get(&peer).map_or(0, |(_, unread, _)| *unread as usize);
+        let head = if phase == Phase::Captured { head_in_pair(&head, peer_unread) } else { head };
+        State::Paired(InPair { head, place, peer, settled, declined: false, recall: None })
     }
 
     /// A captured connection, with its queues.
@@ -283,6 +291,7 @@ impl Broker {
         let Some(connection) = self.connections.get(id) else { return };
         let there = self.clients.contains_key(&connection.client);
         match (&connection.state, phase) {
+            (State::Paired(_), _) => self.take_up_pair(id),
             (State::Between, _) => self.lost(id, "the captured state of the connection cannot be read"),
             (_, Phase::Kernel | Phase::Rebuilt(_)) => {
                 let waits = connection.adoption.is_some();
@@ -304,8 +313,7 @@ impl Broker {
             // The program may not have been told of it.
             (_, Phase::Captured) => self.bring_again(id),
             // The engine's death has brought them home.
-            (_, Phase::Brought | Phase::Engine) => {}
-            (_, Phase::Paired) => self.take_up_pair(id),
+            (_, Phase::Brought | Phase::Engine | Phase::Paired) => {}
             // The next tick handles it.
             (_, Phase::Left(..)) => {}
         }

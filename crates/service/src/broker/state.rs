@@ -2,7 +2,6 @@
 //! of a move takes one state apart and makes the next from it.
 
 use super::from_ledger::Found;
-use baton_consumer::adoption::LeftBehind;
 use baton_ipc::record::{Home, PairPlace, Phase};
 use baton_kernel::Captured;
 use baton_policy::Reason;
@@ -59,13 +58,11 @@ pub(super) struct Meeting {
     pub since: Option<Instant>,
     /// Set if it has waited for the other program to read.
     pub drains: Option<Drain>,
-    /// Bytes that its program holds. If there are any, both ends stay in the kernel, which gets these.
-    pub left: Option<Box<LeftBehind>>,
 }
 
 /// Bytes that the other program has yet to read.
 pub(super) struct Drain {
-    /// Bytes that are not sent yet.
+    /// Bytes that are not read yet.
     pub left: u32,
     /// When it last became smaller.
     pub since: Instant,
@@ -73,14 +70,15 @@ pub(super) struct Drain {
 
 /// One end of a pair.
 pub(super) struct InPair {
-    /// The capture, without the bytes of its queues and without what was not sent.
+    /// The capture as of when nothing of what the pair carries had been sent: the bytes that came along are the
+    /// pair's first.
     pub head: Box<Captured>,
     /// Where it is.
     pub place: PairPlace,
     /// The number of its other end.
     pub peer: u64,
-    /// The capture, until its program has taken in the bytes that came along.
-    pub unsettled: Option<Box<Captured>>,
+    /// Its program has said that it uses the pair.
+    pub settled: bool,
     /// Its program will not do so: it has said so, has gone, or does not answer.
     pub declined: bool,
     /// Why both ends go home as soon as no program has yet to answer.
@@ -88,9 +86,9 @@ pub(super) struct InPair {
 }
 
 impl InPair {
-    /// True if its program has yet to say whether it has taken in the bytes that came along.
+    /// True if its program has yet to say whether it uses the pair.
     pub fn waits(&self) -> bool {
-        self.unsettled.is_some() && !self.declined
+        !self.settled && !self.declined
     }
 }
 
@@ -361,11 +359,12 @@ impl State {
         !matches!(self, State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_))
     }
 
-    /// Returns true if neither the kernel nor the ledger has what was captured.
+    /// Returns true if neither the kernel nor the ledger has what was captured, or if the other end's record may
+    /// not say yet that a link has it.
     pub fn has_queues(&self) -> bool {
         match self {
             State::Bringing(_) | State::Starting(_) | State::Stranded(_) => true,
-            State::Paired(pair) => pair.unsettled.is_some(),
+            State::Paired(pair) => !pair.settled,
             _ => self.in_engine().is_some_and(|engine| engine.unsettled.is_some()),
         }
     }
@@ -377,7 +376,7 @@ impl State {
                 kernel.head.as_deref()
             }
             State::Meeting(Meeting { kernel, .. }) => kernel.head.as_deref(),
-            State::Paired(pair) => Some(pair.unsettled.as_deref().unwrap_or(&pair.head)),
+            State::Paired(pair) => Some(&pair.head),
             State::Bringing(Bringing { captured, .. })
             | State::Starting(Starting { captured, .. })
             | State::Stranded(Stranded { captured, .. }) => Some(captured),

@@ -20,7 +20,7 @@ impl Broker {
         for connection in self.connections.all_mut() {
             let patience = match connection.state {
                 State::Preparing(_) | State::Meeting(_) | State::Bringing(_) | State::Standing(_) => PATIENCE,
-                State::Paired(InPair { unsettled: Some(_), .. }) => PATIENCE,
+                State::Paired(InPair { settled: false, .. }) => PATIENCE,
                 State::Holding(_) | State::Starting(_) => self.config.patience,
                 State::Leaving(_) => self.config.patience + self.config.drain,
                 State::Kernel(_) | State::Engine(_) | State::Paired(_) | State::Closing(_) => continue,

@@ -8,7 +8,7 @@ use baton_wire::seq::Seq;
 use std::collections::VecDeque;
 
 /// The bytes that may be unread, and that may be unsent.
-const ROOM: usize = 3000;
+const ROOM: usize = 2000;
 /// The numbers wrap early.
 const ISS: [Seq; 2] = [Seq(u32::MAX - 5_000), Seq(u32::MAX - 100)];
 
@@ -98,24 +98,29 @@ impl Kernel {
         (count > 0 || ended).then_some(bytes)
     }
 
-    /// Captures both ends, as for a pair. `None` if an end has finished.
-    pub fn capture(&mut self) -> Option<[Head; 2]> {
-        if self.sockets.iter().any(|socket| socket.shut) {
+    /// Captures both ends, as for a pair. `None` if an end has finished, or if more than `most` bytes of one would
+    /// come along.
+    pub fn capture(&mut self, most: usize) -> Option<[Head; 2]> {
+        let [first, second] = &self.sockets;
+        let fits = |from: &Socket, to: &Socket| from.unsent.len() + to.unread.len() <= most;
+        if self.sockets.iter().any(|socket| socket.shut) || !fits(first, second) || !fits(second, first) {
             return None;
         }
         Some([0, 1].map(|at| {
             let socket = &mut self.sockets[at];
             let unread: Vec<u8> = socket.unread.drain(..).collect();
             let unsent: Vec<u8> = socket.unsent.drain(..).collect();
-            Head { numbers: numbers(socket), unread, unsent }
+            Head { numbers: numbers(socket, unread.len()), unread, unsent }
         }))
     }
 
-    /// Rebuilds both ends with these numbers, and nothing in flight.
-    pub fn rebuild(&mut self, numbers: [Snapshot; 2]) {
-        for (socket, numbers) in self.sockets.iter_mut().zip(&numbers) {
+    /// Rebuilds both ends with these numbers and unread bytes, and nothing in flight.
+    pub fn rebuild(&mut self, numbers: [Snapshot; 2], unread: [Vec<u8>; 2]) {
+        for ((socket, numbers), unread) in self.sockets.iter_mut().zip(&numbers).zip(unread) {
             assert_eq!(numbers.check(), Ok(()));
-            assert_eq!((numbers.unacked_bytes(), numbers.unsent_bytes(), numbers.unread_bytes()), (0, 0, 0));
+            let bytes = (numbers.unacked_bytes(), numbers.unsent_bytes(), numbers.unread_bytes());
+            assert_eq!(bytes, (0, 0, unread.len() as u32));
+            socket.unread = unread.into();
             (socket.snd_nxt, socket.rcv_nxt) = (numbers.snd_nxt, numbers.rcv_nxt);
             socket.fin_sent = numbers.has_our_fin();
             socket.fin_received = numbers.has_peer_fin();
@@ -127,7 +132,7 @@ impl Kernel {
     }
 }
 
-fn numbers(socket: &Socket) -> Snapshot {
+fn numbers(socket: &Socket, unread: usize) -> Snapshot {
     let window = ROOM as u32;
     Snapshot {
         state: State::Established,
@@ -137,7 +142,7 @@ fn numbers(socket: &Socket) -> Snapshot {
         snd_wnd: window,
         snd_wl1: socket.rcv_nxt,
         max_wnd: window,
-        copied_seq: socket.rcv_nxt,
+        copied_seq: socket.rcv_nxt - unread as u32,
         rcv_nxt: socket.rcv_nxt,
         last_ack_sent: socket.rcv_nxt,
         right_edge: socket.rcv_nxt + window,

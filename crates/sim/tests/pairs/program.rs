@@ -21,8 +21,9 @@ pub enum Place {
 pub struct Program {
     pub at: usize,
     pub place: Place,
-    /// Bytes to be read and to be written before any others.
+    /// Bytes of a connection that has ended.
     pub unread: VecDeque<u8>,
+    /// Bytes to be written before any others.
     pub unsent: VecDeque<u8>,
     /// Bytes that the kernel delivers once more.
     pub skip: u64,
@@ -115,11 +116,7 @@ impl Program {
             return;
         }
         let got: Vec<u8> = if !self.unread.is_empty() {
-            let got = self.unread.drain(..most.min(self.unread.len())).collect();
-            if let (true, Place::Pair(end)) = (self.unread.is_empty(), &mut self.place) {
-                end.hold(false);
-            }
-            got
+            self.unread.drain(..most.min(self.unread.len())).collect()
         } else {
             let Some(got) = self.read_there(kernel, most) else { return };
             got
@@ -169,21 +166,12 @@ impl Program {
         self.place = Place::Ended { reset: true };
     }
 
-    /// The end enters a pair with bytes that come along.
-    pub fn enter(&mut self, mut end: End, send: &[u8], unread: Vec<u8>) {
-        assert_eq!(end.write(send).unwrap().0, send.len(), "the area is empty");
-        self.unread.extend(unread);
-        end.hold(!self.unread.is_empty());
-        self.place = Place::Pair(end);
-    }
-
-    /// The end has come home: bytes up to `rcv_pos` are in the link, and the kernel has none beyond `tail_pos`.
+    /// The end has come home: the kernel has the bytes from `rcv_pos` on, and none beyond `tail_pos`.
     pub fn come_home(&mut self, kernel: &mut Kernel, (rcv_pos, tail_pos): (u64, u64)) {
-        let Place::Pair(mut end) = std::mem::replace(&mut self.place, Place::Kernel) else {
+        let Place::Pair(end) = std::mem::replace(&mut self.place, Place::Kernel) else {
             panic!("it is in no pair")
         };
         self.skip = end.read_total().saturating_sub(rcv_pos);
-        self.unread.extend(end.unread_until(rcv_pos).unwrap());
         let younger = std::mem::replace(&mut self.unsent, end.written_since(tail_pos).into());
         self.unsent.extend(younger);
         if self.unsent.is_empty() && self.finished {
@@ -195,7 +183,7 @@ impl Program {
     /// The connection is over: what is in the link can be read.
     pub fn part(&mut self, reset: bool) {
         if let Place::Pair(mut end) = std::mem::replace(&mut self.place, Place::Ended { reset }) {
-            self.unread.extend(end.unread_until(u64::MAX).unwrap());
+            self.unread.extend(end.unread().unwrap());
         }
     }
 }

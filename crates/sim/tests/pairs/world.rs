@@ -2,7 +2,7 @@
 
 use crate::kernel::Kernel;
 use crate::program::{Place, Program};
-use baton_kernel::both_ends::{Carried, numbers_at_home};
+use baton_kernel::both_ends::{Carried, go_away, numbers_at_home, window_at_home};
 use baton_pair::{Course, Ending, Layout, Link, Side};
 use baton_tcp::snapshot::Snapshot;
 use std::num::NonZeroU64;
@@ -95,6 +95,11 @@ impl World {
         }
     }
 
+    /// A link as a program has it.
+    fn link(&self, at: usize) -> Link {
+        Link::new(self.sides[at].clone(), self.sides[1 - at].clone()).unwrap()
+    }
+
     fn number(&self) -> NonZeroU64 {
         NonZeroU64::new(self.number).expect("a pair began")
     }
@@ -104,24 +109,34 @@ impl World {
         if !self.programs.iter().all(free) || self.news.iter().any(Option::is_some) {
             return;
         }
-        let Some(heads) = self.kernel.capture() else { return };
+        let Some(heads) = self.kernel.capture(AREA as usize) else { return };
         self.number += 1;
         self.joined += 1;
         for (at, head) in heads.iter().enumerate() {
-            let end = self.links[at].begin(SLOT, self.number()).unwrap();
-            self.programs[at].enter(end, &head.unsent, head.unread.clone());
+            // The broker does this, in a link of its own. Then the program goes on with the end.
+            let mut begun = self.link(at).begin(SLOT, self.number()).unwrap();
+            for bytes in [&heads[1 - at].unread, &head.unsent] {
+                assert_eq!(begun.write(bytes).unwrap().0, bytes.len(), "the area is empty");
+            }
+            drop(begun);
+            self.programs[at].place = Place::Pair(self.links[at].resume(SLOT, self.number()).unwrap());
         }
-        self.heads = Some(heads.map(|head| head.numbers));
+        let peer_unread = [1, 0].map(|at: usize| heads[at].unread.len() as u32);
+        let mut numbers = heads.map(|head| head.numbers);
+        numbers.iter_mut().zip(peer_unread).for_each(|(head, peer_unread)| go_away(head, peer_unread));
+        self.heads = Some(numbers);
     }
 
     fn go_home(&mut self, under_way: [usize; 2], later: [usize; 2]) {
         let both = self.programs.iter().all(|it| matches!(it.place, Place::Pair(_)));
         let Some(heads) = self.heads.as_ref().filter(|_| both && self.news == [None; 2]) else { return };
         let sides = [&*self.sides[0], &*self.sides[1]];
-        // A write that is under way has found the pair going on, and is seen only afterwards.
+        // A write that is under way has found the pair going on, and is seen only afterwards. It may take the place of
+        // bytes that the other end has read since.
         let course = Course::read(sides, SLOT, self.number()).unwrap();
-        for (program, most) in self.programs.iter_mut().zip(under_way).filter(|(_, most)| *most > 0) {
-            program.write(&mut self.kernel, most);
+        for (at, most) in under_way.into_iter().enumerate().filter(|(_, most)| *most > 0) {
+            self.programs[1 - at].read(&mut self.kernel, most);
+            self.programs[at].write(&mut self.kernel, most);
         }
         Course::stop(sides, SLOT, self.number()).unwrap();
         if course.ends.contains(&Ending::Reset) || !course.ends.contains(&Ending::Open) {
@@ -134,11 +149,15 @@ impl World {
             finished: course.ends[at] != Ending::Open,
             peer_finished: course.ends[1 - at] != Ending::Open,
         });
-        let home = [0, 1].map(|at| numbers_at_home(&heads[at], heads[1 - at].rcv_wnd(), ends[at]).unwrap());
-        self.kernel.rebuild(home);
+        let unread = [0, 1].map(|at| course.unread(sides, SLOT, at));
+        let counts = unread.each_ref().map(|bytes| bytes.len() as u32);
+        let windows = [0, 1].map(|at| window_at_home(&heads[at], counts[at]));
+        let home = [0, 1].map(|at| numbers_at_home(&heads[at], windows[1 - at], ends[at], counts[at]).unwrap());
+        self.news = [0, 1]
+            .map(|at| Some((later[at], (ends[at].received - u64::from(counts[at]), ends[at].written))));
+        self.kernel.rebuild(home, unread);
         self.heads = None;
         self.home += 1;
-        self.news = [0, 1].map(|at| Some((later[at], (ends[at].received, ends[at].written))));
     }
 
     /// Programs hear that they are home, when it is time.
@@ -170,9 +189,10 @@ impl World {
         let tells = !self.programs[at].finished;
         self.programs[at].place = Place::Dead;
         // The broker does this for it, in a link of its own.
-        let link = Link::new(self.sides[at].clone(), self.sides[1 - at].clone()).unwrap();
+        let link = self.link(at);
         let mut end = link.resume(SLOT, self.number()).unwrap();
-        let _ = if end.leaves_unread() { end.reset() } else { end.close() };
+        let unread_there = end.readable().unwrap() > 0;
+        let _ = if unread_there { end.reset() } else { end.close() };
         let written = self.programs[at].written;
         let survivor = &mut self.programs[1 - at];
         // It reads before it writes, which may meet a reset.
