@@ -79,3 +79,27 @@ fn size_for(bytes: usize) -> i32 {
 fn set_size(fd: BorrowedFd<'_>, name: i32, size: i32) -> io::Result<()> {
     sys::set_int(fd, SOCKET, name, size / 2 + size % 2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_testkit::need_root;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    #[test]
+    fn a_full_send_buffer_takes_more_once_there_is_room() {
+        need_root!();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _theirs = listener.accept().unwrap().0;
+        ours.set_nonblocking(true).unwrap();
+        sys::set_int(ours.as_fd(), SOCKET, libc::SO_SNDBUF, 10_000).unwrap();
+        let locks = sys::get_int(ours.as_fd(), SOCKET, SO_BUF_LOCK).unwrap();
+        while ours.write(&[1; 1000]).is_ok() {}
+        let more = [2; 300_000];
+        make_room_to_send(&ours, more.len()).unwrap();
+        assert_eq!(ours.write(&more).unwrap(), more.len());
+        assert_eq!(sys::get_int(ours.as_fd(), SOCKET, SO_BUF_LOCK).unwrap(), locks);
+    }
+}

@@ -24,6 +24,8 @@ const LINK: u32 = 3;
 /// The other program, with the program's bell.
 struct Other {
     link: Link,
+    /// The program's part of the link, for the broker.
+    theirs: Link,
     bell: OwnedFd,
 }
 
@@ -37,18 +39,21 @@ impl Other {
         broker
             .say_with(Reply::Link { link: LINK, first: true }, vec![ours, sides[1].read_only().unwrap(), bell, theirs]);
         let link = Link::new(sides[1].side().clone(), sides[0].side().clone()).unwrap();
+        let theirs = Link::new(sides[0].side().clone(), sides[1].side().clone()).unwrap();
         let [bell, _] = bells;
-        Other { link, bell }
+        Other { link, theirs, bell }
     }
 
     /// Joins the program's connection with this one's end.
     fn join(&self, broker: &Played, number: u64) -> End {
         broker.say(Reply::Prepare { id: ID });
         assert_eq!(broker.hear(), Request::Ready { id: ID, free: true });
+        let number = NonZeroU64::new(number).unwrap();
+        drop(self.theirs.begin(0, number).unwrap());
         let incoming = Incoming { seq: 0, id: ID, region: LINK, send: 0, unread: 0, shut: false, window: 0 };
-        broker.say(Reply::Pair { incoming, first: true, slot: 0, number });
+        broker.say(Reply::Pair { incoming, first: true, slot: 0, number: number.get() });
         assert_eq!(broker.hear(), Request::Brought { id: ID, taken: true });
-        self.link.begin(0, NonZeroU64::new(number).unwrap()).unwrap()
+        self.link.begin(0, number).unwrap()
     }
 
     /// Reads what is there.

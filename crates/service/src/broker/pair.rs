@@ -201,7 +201,14 @@ impl Broker {
             connection.stood_still = Some(begun);
             let head = seeded(head_in_pair(&captured[at], captured[1 - at].receive_queue.len()), &kernel);
             let (place, peer) = (places[at], ends[1 - at]);
-            connection.enter(State::Paired(InPair { head, place, peer, settled: false, declined: false, recall: None }));
+            connection.enter(State::Paired(InPair {
+                head,
+                place,
+                peer,
+                settled: false,
+                declined: false,
+                recall: None,
+            }));
             self.checkpoints.keep(
                 record::pair(ends[at]),
                 &Record::Pair { id: ends[at], peer, place, settled: false },

@@ -168,9 +168,7 @@ impl Program {
 
     /// The end has come home: the kernel has the bytes from `rcv_pos` on, and none beyond `tail_pos`.
     pub fn come_home(&mut self, kernel: &mut Kernel, (rcv_pos, tail_pos): (u64, u64)) {
-        let Place::Pair(end) = std::mem::replace(&mut self.place, Place::Kernel) else {
-            panic!("it is in no pair")
-        };
+        let Place::Pair(end) = std::mem::replace(&mut self.place, Place::Kernel) else { panic!("it is in no pair") };
         self.skip = end.read_total().saturating_sub(rcv_pos);
         let younger = std::mem::replace(&mut self.unsent, end.written_since(tail_pos).into());
         self.unsent.extend(younger);

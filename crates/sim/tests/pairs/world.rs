@@ -153,8 +153,7 @@ impl World {
         let counts = unread.each_ref().map(|bytes| bytes.len() as u32);
         let windows = [0, 1].map(|at| window_at_home(&heads[at], counts[at]));
         let home = [0, 1].map(|at| numbers_at_home(&heads[at], windows[1 - at], ends[at], counts[at]).unwrap());
-        self.news = [0, 1]
-            .map(|at| Some((later[at], (ends[at].received - u64::from(counts[at]), ends[at].written))));
+        self.news = [0, 1].map(|at| Some((later[at], (ends[at].received - u64::from(counts[at]), ends[at].written))));
         self.kernel.rebuild(home, unread);
         self.heads = None;
         self.home += 1;
