@@ -290,7 +290,7 @@ impl Inner {
     }
 
     fn on_home(&mut self, id: u64, rcv_pos: u64, tail_pos: u64, whole: bool) {
-        let Inner { connections, regions, pairs, .. } = self;
+        let Inner { connections, regions, pairs, ready, .. } = self;
         // The program has closed it since.
         let Some(connection) = connections.get_mut(&id) else { return };
         match connection.enter_kernel() {
@@ -325,6 +325,8 @@ impl Inner {
             Some(Location::Pair(pair)) => {
                 let end = pairs.leave(*pair).filter(|_| !whole);
                 end.into_iter().for_each(|end| connection.take_from_pair(&end, (rcv_pos, tail_pos)));
+                // All of them are there. A program may end without another call.
+                let _ = connection.skip_known(id, ready.as_fd());
             }
             // Nothing of it is elsewhere: the kernel had it already, or it has ended.
             Some(Location::Kernel(_) | Location::Ended(_)) | None => {}

@@ -222,17 +222,22 @@ impl Inner {
         }
     }
 
-    /// The program has closed the stream, whose unread bytes make it a reset.
-    pub(super) fn close_pair(&mut self, id: u64) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        let aborts = !connection.unread.is_empty() || connection.aborts();
-        if let Some(InPair { end, .. }) = connection.pair() {
-            let bell = end.with(|end| {
-                let unread = end.readable().map_or(true, |bytes| bytes > 0);
-                if aborts || unread { end.reset() } else { end.close() }
-            });
-            end.ring(bell.unwrap_or_default());
-        }
+    /// The program has closed the stream, whose unread bytes make it a reset. True if the pair goes home already: the
+    /// socket is closed once it is there, without the bytes that the program has read.
+    pub(super) fn close_pair(&mut self, id: u64) -> bool {
+        let there = self.channel.is_some();
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
+        let aborts = connection.aborts();
+        let Some(InPair { end, .. }) = connection.pair() else { return false };
+        let closed = end.with(|end| {
+            let unread = end.readable().map_or(true, |bytes| bytes > 0);
+            let bell = if aborts || unread { end.reset() } else { end.close() };
+            // The broker stops the pair, then looks at its ends: one of both sees the other's.
+            (bell, end.is_stopped())
+        });
+        let (bell, stopped) = closed.unwrap_or_default();
+        end.ring(bell);
+        stopped && there
     }
 
     /// The end of a pair that calls may use without this lock: nothing is to be read or written before.

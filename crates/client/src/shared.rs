@@ -365,7 +365,10 @@ impl Inner {
                 }
             }
             Location::Kernel(_) => {
-                if matches!(connection.flush(id, ready.as_fd()), Err(error) if error.kind() == ErrorKind::WouldBlock) {
+                // Bytes that the program has had would make the close a reset.
+                let known = connection.skip_known(id, ready.as_fd());
+                let done = known.and_then(|()| connection.flush(id, ready.as_fd()));
+                if matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock) {
                     return;
                 }
                 if !connection.unread.is_empty() {
@@ -379,7 +382,9 @@ impl Inner {
                     // It is closed once the peer has made room for them.
                     return;
                 }
-                self.close_pair(id);
+                if self.close_pair(id) {
+                    return;
+                }
             }
             Location::Ended(_) => {}
         }

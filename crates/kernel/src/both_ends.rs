@@ -93,6 +93,18 @@ pub fn unread(fd: impl AsFd) -> Result<u32, Failed> {
     sys::length(fd.as_fd(), sys::Length::Unread).during("asking what was not read")
 }
 
+/// Takes bytes that its program has had out of a socket, as far as they are there.
+pub fn discard(fd: impl AsFd, mut bytes: u64) {
+    let mut nowhere = [0; 4096];
+    while bytes > 0 {
+        let most = nowhere.len().min(usize::try_from(bytes).unwrap_or(usize::MAX));
+        match rustix::net::recv(&fd, &mut nowhere[..most], rustix::net::RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(_) => return,
+            Ok((count, _)) => bytes -= count as u64,
+        }
+    }
+}
+
 /// Captures both ends of a connection and leaves both sockets in repair mode. Neither program may use
 /// them meanwhile. Call it in the network namespace of both.
 ///

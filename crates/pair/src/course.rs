@@ -79,13 +79,15 @@ impl Course {
         Course::read(sides, slot, number)
     }
 
-    /// Bytes that one end had not read of the `written` ones, once the pair is stopped. If its program has read some
-    /// of them since, those may be anything.
+    /// Bytes that one end has not read of the `written` ones, once the pair is stopped. If its program reads on
+    /// meanwhile, the first of them may be anything.
     pub fn unread(&self, sides: [&Side; 2], slot: u32, end: usize) -> Vec<u8> {
         let from = sides[1 - end];
         let (written, area) = (self.written[1 - end], u64::from(from.layout().area_bytes()));
+        // An end that has closed has read all before. So this is where it stopped.
+        let tail = sides[end].block(slot).inward.tail.load(Acquire).clamp(self.read[end], written);
         // What is further back has been read, or its place would not have been written again.
-        let count = (written - self.read[end]).min(area);
+        let count = (written - tail).min(area);
         let mut bytes = vec![0; count as usize];
         let origin = from.block(slot).out.origin.load(Relaxed);
         let offset = ((written - count).wrapping_sub(origin) & (area - 1)) as u32;
@@ -93,6 +95,13 @@ impl Course {
         from.copy_out(slot, offset, &mut bytes[..first]);
         from.copy_out(slot, 0, &mut bytes[first..]);
         bytes
+    }
+
+    /// Bytes that the program of a side has read, if it has not let go of this pair.
+    pub fn still_read(side: &Side, slot: u32, number: NonZeroU64) -> Option<u64> {
+        let block = (slot < side.layout().slots()).then(|| side.block(slot))?;
+        let is_held = block.out.number.load(Acquire) == number.get() && block.out.left.load(Acquire) != number.get();
+        is_held.then(|| block.inward.tail.load(Acquire))
     }
 
     /// True if a pair has been [stopped](Course::stop), or was about to be.
@@ -127,9 +136,11 @@ mod tests {
         assert_eq!(course.unread([&sides[0], &sides[1]], 1, 1), b"ried");
         assert!(course.unread([&sides[0], &sides[1]], 1, 0).is_empty());
         // The next pair of the slot is another one, once both have let go of this one.
+        assert_eq!(Course::still_read(&sides[1], 1, number), Some(3));
         drop(first);
         assert!(!is_let_go([&sides[0], &sides[1]], 1));
         drop(second);
+        assert_eq!(Course::still_read(&sides[1], 1, number), None);
         assert!(is_let_go([&sides[0], &sides[1]], 1) && is_let_go([&sides[0], &sides[1]], 0));
         let number = NonZeroU64::new(2).unwrap();
         let mut first = one.begin(1, number).unwrap();

@@ -458,7 +458,9 @@ impl Broker {
         self.end_following(client);
         self.meetings_without(client);
         self.reap_engines_of(client);
-        for id in self.connections.ids(|connection| connection.client == client) {
+        let ids = self.connections.ids(|connection| connection.client == client);
+        ids.iter().for_each(|id| self.skip_what_was_read(*id));
+        for id in ids {
             let Some(connection) = self.connections.known_mut(id) else { continue };
             match &mut connection.state {
                 State::Kernel(_) | State::Preparing(_) | State::Holding(_) | State::Meeting(_) => self.forget(id),

@@ -227,7 +227,7 @@ impl Broker {
         }
         let why = connection.why;
         connection.adoption = None;
-        connection.arrive(State::Kernel(InKernel { head: Some(head), home: Some(home) }), why);
+        connection.arrive(State::Kernel(InKernel { head: Some(head), home: Some(home), slot: None }), why);
         let tuple = connection.tuple();
         self.log_home(id);
         let Home { rcv_pos, tail_pos, whole } = home;

@@ -104,6 +104,12 @@ impl Links {
         self.all.get(&place.link).map_or_else(Vec::new, unread)
     }
 
+    /// Bytes that an end has read, if its program has not let go of the pair, since it has yet to hear of the way home.
+    pub fn still_read(&self, place: PairPlace) -> Option<u64> {
+        let side = self.all.get(&place.link)?.sides()[usize::from(!place.first)];
+        Course::still_read(side, place.slot, number(place))
+    }
+
     /// Begins one end of a pair, with bytes that it has written.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use super::stay_reason::StayReason;
 use baton_ipc::message::Reply;
 use baton_ipc::record::{self, Home, PairPlace, Phase};
 use baton_kernel::Captured;
-use baton_kernel::both_ends::{Carried, come_home, window_at_home};
+use baton_kernel::both_ends::{Carried, come_home, discard, window_at_home};
 use baton_pair::{Course, Ending};
 use baton_policy::Reason;
 
@@ -76,9 +76,13 @@ impl Broker {
         if course.ends.contains(&Ending::Reset) || !course.ends.contains(&Ending::Open) {
             return ends.into_iter().for_each(|id| self.ended(id));
         }
-        let coming = [ends, [ends[1], ends[0]]].into_iter();
-        let window = |id: u64| self.window_at_home(id, &course);
-        let coming: Vec<Coming> = coming.filter_map(|[id, peer]| self.coming(id, window(peer)?, &course)).collect();
+        let unread = |id: u64| self.in_pair(id).map(|pair| self.links.unread(pair.place, &course)).unwrap_or_default();
+        let unread = ends.map(unread);
+        let window = |at: usize| Some(window_at_home(&self.in_pair(ends[at])?.head.protocol, unread[at].len() as u32));
+        let windows = [1, 0].map(window);
+        let coming = ends.into_iter().zip(windows).zip(unread);
+        let coming = coming.filter_map(|((id, window), unread)| self.coming(id, window?, &course, unread));
+        let coming: Vec<Coming> = coming.collect();
         if coming.len() < 2 {
             return ends.into_iter().for_each(|id| self.lost(id, "what was captured contradicts its end"));
         }
@@ -113,19 +117,12 @@ impl Broker {
     }
 
     /// An end of a pair as the kernel is to have it. `window` is that of the other end.
-    pub(super) fn coming(&self, id: u64, window: u32, course: &Course) -> Option<Coming> {
+    pub(super) fn coming(&self, id: u64, window: u32, course: &Course, unread: Vec<u8>) -> Option<Coming> {
         let ours = self.in_pair(id)?;
         let carried = carried(course, ours.place.first);
-        let unread = self.links.unread(ours.place, course);
         let home = Home::at((carried.received - unread.len() as u64, carried.written));
         let captured = come_home(&ours.head, window, carried, unread)?;
         Some(Coming { id, captured, head: ours.head.clone(), told: Ok(home) })
-    }
-
-    /// The bytes that the other end may send once an end of a pair is home.
-    fn window_at_home(&self, id: u64, course: &Course) -> Option<u32> {
-        let InPair { head, place, .. } = self.in_pair(id)?;
-        Some(window_at_home(&head.protocol, self.links.unread(*place, course).len() as u32))
     }
 
     /// Rebuilds ends, none of which may send before all are there: the kernel would answer with a reset in the
@@ -171,15 +168,14 @@ impl Broker {
         let closes = connection.closed || !self.clients.contains_key(&client);
         // The program that waits for the adoption has the socket, unless it has heard of the pair and not said so.
         let gives_up = seq != 0 && told.is_ok();
-        let kernel = State::Kernel(InKernel { head: Some(head), home: told.as_ref().ok().copied() });
+        let slot = if let State::Paired(pair) = &before { Some(pair.place) } else { None };
+        let kernel = State::Kernel(InKernel { head: Some(head), home: told.as_ref().ok().copied(), slot });
         if told.is_ok() {
             connection.arrive(kernel, why)
         } else {
             connection.enter(kernel)
         }
-        if let State::Paired(pair) = before {
-            self.leave_link(id, pair.place);
-        }
+        slot.into_iter().for_each(|place| self.leave_link(id, place));
         [record::queues(id), record::pair(id)].into_iter().for_each(|key| self.checkpoints.forget(key));
         match told {
             Err(why) if !closes => return self.stays_in_kernel(id, why),
@@ -235,6 +231,17 @@ impl Broker {
             self.links.end(*place);
         }
         self.close_in_pair(id);
+    }
+
+    /// The program of a connection in the kernel has gone, perhaps before it heard that its pair went home. What it has
+    /// read there is not unread in the socket, whose close would be a reset.
+    pub(super) fn skip_what_was_read(&self, id: u64) {
+        let Some(connection) = self.connections.get(id) else { return };
+        if let State::Kernel(InKernel { home: Some(home), slot: Some(place), .. }) = &connection.state
+            && let Some(read) = self.links.still_read(*place)
+        {
+            discard(&connection.fd, read.saturating_sub(home.rcv_pos));
+        }
     }
 
     /// Goes on with an end of a predecessor's pair.

@@ -52,7 +52,7 @@ impl Broker {
         let Some((connection, Bringing { captured, home, .. })) = self.connections.take(id, State::bringing) else {
             return;
         };
-        connection.enter(State::Kernel(InKernel { head: Some(head_of(&captured)), home }));
+        connection.enter(State::Kernel(InKernel { head: Some(head_of(&captured)), home, slot: None }));
         if self.connections.get(id).is_some_and(|connection| self.clients.contains_key(&connection.client)) {
             self.stays_in_kernel(id, broker_died());
         } else {
@@ -72,7 +72,8 @@ impl Broker {
                 if !matches!(other.state, State::Kernel(_)) || !is_captured(&other.fd).ok()? {
                     return None;
                 }
-                self.coming(id, other.state.captured()?.protocol.rcv_wnd(), &self.links.stop(*place).ok()?)
+                let (course, window) = (self.links.stop(*place).ok()?, other.state.captured()?.protocol.rcv_wnd());
+                self.coming(id, window, &course, self.links.unread(*place, &course))
             }
             _ => None,
         }

@@ -124,8 +124,8 @@ impl RecoveredState {
         let head = Captured::head_from_bytes(head).map(Box::new);
         let (recall, place) = (None, Place { region: NO_REGION, conn: None });
         match phase {
-            Phase::Kernel => State::Kernel(InKernel { head, home: None }),
-            Phase::Rebuilt(home) => State::Kernel(InKernel { head, home }),
+            Phase::Kernel => State::Kernel(InKernel { head, home: None, slot: None }),
+            Phase::Rebuilt(home) => State::Kernel(InKernel { head, home, slot: None }),
             Phase::Captured if self.is_in_slot(id) => self.paired(id, phase, head),
             Phase::Captured => match self.captured(id, head) {
                 Some(captured) => State::Bringing(Bringing { captured, region: NO_REGION, home: None, recall }),

@@ -46,6 +46,8 @@ pub(super) struct InKernel {
     pub head: Option<Box<Captured>>,
     /// The message with which the connection last came home.
     pub home: Option<Home>,
+    /// The place of the pair that it came from.
+    pub slot: Option<PairPlace>,
 }
 
 /// A connection in the kernel that is about to be joined with its other end.
@@ -231,7 +233,7 @@ impl Starting {
     /// The move is undone: the kernel is to have the connection again.
     pub fn undo(self) -> (Captured, InKernel) {
         let head = Some(Box::new(baton_bridge::without_queues(&self.captured)));
-        (*self.captured, InKernel { head, home: self.home })
+        (*self.captured, InKernel { head, home: self.home, slot: None })
     }
 
     /// The connection in the engine, which has adopted it as `conn` of its ledger.
