@@ -414,7 +414,7 @@ messages! {
             first: bool,
         },
         /// A connection arrives whose other end is at the other side of a link (version 7).
-        /// [`Request::Brought`] answers. What its two queues held is in the link.
+        /// [`Request::Brought`] answers. The link has the bytes of its two queues.
         29 Pair {
             /// The connection, without bytes. Its region is the link.
             incoming: Incoming,

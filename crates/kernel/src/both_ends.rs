@@ -175,9 +175,9 @@ pub fn take_unsent(captured: &mut Captured) -> Vec<u8> {
     unsent
 }
 
-/// The numbers of one end while its bytes are carried. What it had yet to read, and `peer_unread` bytes that it has
-/// sent and the other end had yet to read, are carried before all others. So the numbers are those of before they were
-/// sent. Call it after [`take_unsent`].
+/// The numbers of one end while its bytes are carried. The first of them are those that it had yet to read, and the
+/// `peer_unread` bytes that the other end had yet to read. So the numbers are as before these were sent. Call it after
+/// [`take_unsent`].
 pub fn go_away(head: &mut Snapshot, peer_unread: u32) {
     head.snd_nxt = head.snd_nxt - peer_unread;
     (head.snd_una, head.write_seq) = (head.snd_nxt, head.snd_nxt);

@@ -86,7 +86,7 @@ impl Course {
         let (written, area) = (self.written[1 - end], u64::from(from.layout().area_bytes()));
         // An end that has closed has read all before. So this is where it stopped.
         let tail = sides[end].block(slot).inward.tail.load(Acquire).clamp(self.read[end], written);
-        // What is further back has been read, or its place would not have been written again.
+        // Bytes further back have been read, or their place would not have been written again.
         let count = (written - tail).min(area);
         let mut bytes = vec![0; count as usize];
         let origin = from.block(slot).out.origin.load(Relaxed);

@@ -39,9 +39,10 @@ const FAR: &str = "10.68.0.2";
 /// How often tests with a different result are repeated, since some depend on timing.
 const AGAIN: usize = 3;
 
-/// Time limit of a module's tests in seconds. After it, Python ends and prints where each thread was. The
-/// quick modules take seconds, and minutes on a busy machine.
-const LONGEST: [&str; 2] = ["200", "500"];
+/// Time limits in seconds: of a module's tests, after which Python ends and prints where each thread was; and of all
+/// modules, after which the children that tests have forked end, too. The quick modules take seconds, and minutes on a
+/// busy machine.
+const LONGEST: [(&str, &str); 2] = [("200", "400"), ("500", "3000")];
 
 /// Its client gives a connection one second, after which the kernel would have sent a lost SYN
 /// again, and its server then waits for ever: so it ended on the kernel, without us.
@@ -157,7 +158,9 @@ impl Site {
     fn outcomes(&self, modules: &[&str], named: &[&String], how: How<'_>) -> (Outcomes, Option<Account>) {
         let report = self.home.path().join("report.xml");
         let _ = fs::remove_file(&report);
-        let mut command = Command::new("unshare");
+        let longest = LONGEST[usize::from(times() > 1)];
+        let mut command = Command::new("timeout");
+        command.args(["--signal", "KILL", longest.1, "unshare"]);
         let hosts = "if [ -e hosts ]; then mount --bind hosts /etc/hosts; fi; exec \"$@\"";
         command.args(["--mount", "sh", "-c", hosts, "sh"]);
         if !matches!(how, How::Kernel) {
@@ -170,8 +173,7 @@ impl Site {
             How::With(socket) => command.arg("--socket").arg(socket).arg("--"),
         };
         // Those of VSOCK hang on machines that have half of it.
-        let longest = LONGEST[usize::from(times() > 1)];
-        command.args([PYTHON, "-m", "test", "--timeout", longest, "-u", "network", "-i", "*VSOCK*"]);
+        command.args([PYTHON, "-m", "test", "--timeout", longest.0, "-u", "network", "-i", "*VSOCK*"]);
         if self.between == Between::BadWire {
             command.args(["-i", HANGS_WITHOUT_ITS_SYN]);
         }

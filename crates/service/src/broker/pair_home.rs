@@ -233,8 +233,8 @@ impl Broker {
         self.close_in_pair(id);
     }
 
-    /// The program of a connection in the kernel has gone, perhaps before it heard that its pair went home. What it has
-    /// read there is not unread in the socket, whose close would be a reset.
+    /// The program of a connection in the kernel has gone, perhaps before it heard that its pair went home. Bytes that
+    /// it has read there must not be unread in the socket, whose close would be a reset.
     pub(super) fn skip_what_was_read(&self, id: u64) {
         let Some(connection) = self.connections.get(id) else { return };
         if let State::Kernel(InKernel { home: Some(home), slot: Some(place), .. }) = &connection.state
