@@ -2,8 +2,8 @@
 //!
 //! Safety rules, besides those of [`super`]: the handlers of a fork use the locks that `fork::prepare` took, and their
 //! functions exist as long as the process. Assembly leaves the registers of all arguments, integers and vectors, and
-//! the stack as they were when it jumps on, so libc's function sees the program's call. A function that `dlsym` found by libc's name for it has
-//! libc's type.
+//! the stack as they were when it jumps on, so libc's function sees the program's call. A function that `dlsym` found by
+//! libc's name for it has libc's type.
 //!
 //! Handlers of `pthread_atfork` see every fork of libc. A child of `vfork` would use the parent's
 //! tables, so `vfork` is replaced by a fork. A program that is executed or spawned inherits the
@@ -42,6 +42,8 @@ extern "C" fn init() {
     unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
 }
 
+/// # Safety
+/// For `pthread_atfork` alone, as the next two.
 unsafe extern "C" fn prepare() {
     preserving(|| {
         let _deferred = Deferred::new();
@@ -49,6 +51,8 @@ unsafe extern "C" fn prepare() {
     });
 }
 
+/// # Safety
+/// As for [`prepare`].
 unsafe extern "C" fn parent() {
     preserving(|| {
         let _deferred = Deferred::new();
@@ -56,6 +60,8 @@ unsafe extern "C" fn parent() {
     });
 }
 
+/// # Safety
+/// As for [`prepare`].
 unsafe extern "C" fn child() {
     preserving(|| {
         let _deferred = Deferred::new();

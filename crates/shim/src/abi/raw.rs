@@ -145,6 +145,8 @@ unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     }
 }
 
+/// # Safety
+/// As for [`syscall`].
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn by_arch(number: c_long, [a, b, c, d, e, f]: [c_ulong; 6]) -> c_long {
     // SAFETY: the arguments are the program's.

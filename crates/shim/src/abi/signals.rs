@@ -26,6 +26,9 @@ const ONCE: u64 = 1 << 63;
 type Handler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// The handler that the kernel has instead of the program's.
+///
+/// # Safety
+/// For the kernel alone, which passes the signal's information and the interrupted context.
 unsafe extern "C-unwind" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let interrupted_errno = last_errno();
     if interrupted() {
