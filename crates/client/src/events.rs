@@ -354,7 +354,8 @@ impl Inner {
         let Some(connection) = connections.get_mut(&id) else { return };
         let lost = || loss.map(|text| io::Error::new(ErrorKind::ConnectionAborted, text));
         let error_of = |(region, conn)| regions.get(&region)?.consumer.error(conn);
-        match connection.end(connection.in_engine().and_then(error_of).or_else(lost)) {
+        let error = connection.in_engine().and_then(error_of).or_else(|| connection.reset_in_pair());
+        match connection.end(error.or_else(lost)) {
             Location::Engine(InEngine { region, conn, .. }) => {
                 if let Some(region) = regions.get_mut(&region) {
                     let left = region.consumer.standing_at(conn, u64::MAX, 0).unwrap_or_default();
@@ -370,10 +371,9 @@ impl Inner {
                 }
             }
             Location::Pair(pair) => {
-                let end = pairs.leave(*pair);
-                end.into_iter().for_each(|mut end| {
+                if let Some(mut end) = pairs.leave(*pair) {
                     connection.unread.extend(end.unread().unwrap_or_default());
-                });
+                }
             }
             // No region has any of its bytes.
             Location::Kernel(_) | Location::Away(_) | Location::Ended(_) => {}

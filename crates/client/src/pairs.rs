@@ -248,6 +248,16 @@ impl Inner {
 }
 
 impl Connection {
+    /// The error of a pair that the other end has reset, while the program has yet to see it.
+    pub(super) fn reset_in_pair(&mut self) -> Option<io::Error> {
+        let looked = self.pair()?.end.with(|end| Ok((end.readable()?, end.peer_end())))?;
+        match looked {
+            Ok((_, Ending::Reset)) => Some(reset()),
+            Ok((_, Ending::Open | Ending::Finished | Ending::Closed)) => None,
+            Err(fault) => Some(broken(fault)),
+        }
+    }
+
     /// Bounds what may be unread as `SO_SNDBUF` does, if the program has set that. The peer's socket would take
     /// some more.
     pub(super) fn bound_pair(&mut self) {

@@ -36,7 +36,9 @@ impl Inner {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => None,
                 Err(error) => Some(error),
             },
-            Location::Ended(_) => Some(connection.take_error().unwrap_or(ErrorKind::NotConnected.into())),
+            // The program's next read shows the error that it ended with, and that takes it.
+            Location::Ended(Some(error)) => Some(io::Error::new(error.kind(), error.to_string())),
+            Location::Ended(None) => Some(ErrorKind::NotConnected.into()),
             // The service has gone, so nobody can restore the connection.
             _ if gone => Some(ErrorKind::NotConnected.into()),
             _ => None,

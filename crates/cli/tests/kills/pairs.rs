@@ -126,12 +126,8 @@ fn a_program_of_pairs_dies() {
         let two = if far_dies { [far, near] } else { [near, far] };
         let seen = die(&mut rig, two, &mut figures, "until the other sees the end", settled);
         figures.tell(round, plan.rounds, &format!("{seen:?}"));
-        // Not yet while connections move: of one that has just come home, a program may hold bytes that it has not
-        // read, and its death is a FIN there, where the kernel alone would have sent a reset.
-        if settled {
-            let shown = &shown[usize::from(far_dies)];
-            assert_eq!(certain(&seen, far_dies), *shown, "beside the kernel's own, far {far_dies}");
-        }
+        let shown = &shown[usize::from(far_dies)];
+        assert_eq!(certain(&seen, far_dies), *shown, "beside the kernel's own, far {far_dies}");
         rig.programs.remove(&two[1]);
         rig.moves(false);
         twos.push(rig.start_two(lines, true, true));

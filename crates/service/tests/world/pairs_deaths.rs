@@ -7,6 +7,7 @@ use crate::pairs::{ends, enter, home, join, talk};
 use crate::programs::program;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
+use baton_journal::Numbered;
 use baton_service::broker::PairUsers;
 use baton_testkit::{Running, need_program, need_root};
 use rustix::process::{Pid, Signal, kill_process};
@@ -45,6 +46,27 @@ fn a_killed_programs_other_end_reads_all_that_was_written_and_the_end() {
             drop(stream);
             wait_for("nothing is left", || service.list().unwrap().is_empty());
         }
+    });
+}
+
+#[test]
+fn an_end_that_is_taken_back_after_a_reset_shows_it() {
+    need_root!();
+    need_program!("clang");
+    enter(|world| {
+        let service = world.service();
+        let (mut stream, mut running) = beside_program(world, &service, 10);
+        stream.write_all(b"nobody reads it").unwrap();
+        running.child().kill().unwrap();
+        // The program itself has not looked at its end since.
+        let is_gone = |told: &Numbered| told.event.text.starts_with("disconnected");
+        wait_for("the program's end", || service.events(0, u16::MAX).unwrap().0.iter().any(is_gone));
+        // As in the kernel: first the bytes that were written, then the reset, which nobody has seen yet.
+        let Err((mut stream, _)) = stream.restore() else { panic!("its other end has gone") };
+        let mut read = Vec::new();
+        let end = stream.read_to_end(&mut read);
+        assert_eq!(read, Ramp::bytes(0, 10));
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
     });
 }
 
