@@ -37,7 +37,7 @@ pub fn went_on(rig: &mut Rig, figures: &mut Figures, after_ns: u64) -> String {
         texts.push(figures.times("longest time without a byte from the peer", ours.gap));
         texts.push(figures.times("longest time without a byte to the peer", theirs.gap));
     }
-    let stalled = rig.witness.stalled_ns();
+    let stalled = rig.witness.stalled_ns(after_ns + home);
     let late = home.saturating_sub(stalled) > AT_ONCE.as_nanos() as u64;
     assert!(!late, "not all are in the kernel after a second: {home} ns, {stalled} ns of them the machine stood still");
     let texts: Vec<String> = texts.iter().map(|ns| (ns / 1_000_000).to_string()).collect();
@@ -169,8 +169,8 @@ fn die(
     let killed = monotonic_ns();
     kill(pid);
     let ends = rig.peers.ends(victim);
-    let stalled = rig.witness.stalled_ns();
     let longest = figures.times(what, ends.iter().map(|(_, _, at)| at.saturating_sub(killed)));
+    let stalled = rig.witness.stalled_ns(longest);
     let late = longest.saturating_sub(stalled) > AT_ONCE.as_nanos() as u64;
     assert!(!late, "a peer saw the end after {longest} ns, {stalled} ns of them the machine stood still");
     let mut seen = BTreeMap::new();
