@@ -21,7 +21,6 @@ const ORDINARY: Duration = Duration::from_millis(20);
 const NAPS: usize = 5;
 
 /// The time that was lost until a moment, since the witness started.
-#[derive(Clone)]
 struct Lost {
     at_ns: u64,
     late_ns: u64,
