@@ -226,6 +226,8 @@ mod tests {
 
     static ONCE_RAN: AtomicU32 = AtomicU32::new(0);
 
+    /// # Safety
+    /// For the kernel alone, as a handler that was installed with `SA_SIGINFO`.
     unsafe extern "C" fn count_once(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
         // SAFETY: the kernel's argument.
         ONCE_RAN.store(unsafe { (*info).si_signo } as u32, Ordering::Relaxed);
