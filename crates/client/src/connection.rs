@@ -17,7 +17,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Context;
+use std::task::{Context, Waker};
 
 /// One connection, as this process knows it.
 #[derive(Debug)]
@@ -107,7 +107,16 @@ impl Connection {
     pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
         if write { self.writers.add(cx) } else { self.readers.add(cx) }
     }
+    /// True if no task and no watcher waits for its bytes.
+    pub fn is_unwatched(&self) -> bool {
+        self.watchers.is_empty() && self.readers.is_empty()
+    }
 
+    /// Wakes the task at the next change, unless it only tries.
+
+        if cx.waker().will_wake(Waker::noop()) {
+            return;
+        }
     /// Queues bytes that were left in a region, to be read and written before the rest.
     pub fn take_left(&mut self, left: LeftBehind) {
         self.unread.extend(left.unread);

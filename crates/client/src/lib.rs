@@ -71,6 +71,7 @@ pub use baton_ipc::message::Told;
 pub use descriptors::keep_descriptors_above;
 pub use direct::Attending;
 pub use following::{FollowNews, Followed};
+pub use near::Lookout;
 pub use observing::{Observed, Sighting};
 pub use options::Probing;
 pub use ready::Readiness;

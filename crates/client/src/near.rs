@@ -5,7 +5,7 @@
 //! left the pair, whose end is gone then.
 
 use baton_consumer::held::Counted;
-use baton_pair::{Bell, End};
+use baton_pair::{Bell, End, Ending, Fault};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -30,6 +30,12 @@ impl PairEnd {
     pub fn with<R>(&self, run: impl FnOnce(&mut End) -> R) -> Option<R> {
         let mut end = Counted::new(|| self.end.lock().unwrap_or_else(PoisonError::into_inner));
         end.as_mut().map(run)
+    }
+
+    /// True if a read would not wait, or has to go the long way.
+    fn has_news(&self) -> bool {
+        let looked = self.with(|end| Ok(end.is_stopped() || end.readable()? > 0 || end.peer_end() != Ending::Open));
+        matches!(looked, Some(Ok::<_, Fault>(true)) | Some(Err(_)) | None)
     }
 
     /// Takes the end out: its connection leaves the pair.
@@ -84,5 +90,23 @@ impl PairEnd {
             total
         })
         .filter(|total| *total > 0)
+    }
+}
+
+/// A look at a pair's memory, by a thread that waits for bytes without being told of them. It holds no lock, and the
+/// connection may leave the pair meanwhile.
+#[derive(Debug)]
+pub struct Lookout(Arc<PairEnd>);
+
+impl Lookout {
+    /// Begins to look at this end, of which the other program need not tell.
+    pub(super) fn begin(end: Arc<PairEnd>) -> Lookout {
+        end.with(End::stop_asking_for_data);
+        Lookout(end)
+    }
+
+    /// True once a read would not wait, or has another reason to look: the pair goes home, or has ended.
+    pub fn is_over(&self) -> bool {
+        self.0.has_news()
     }
 }

@@ -8,6 +8,7 @@
 
 use super::connection::Connection;
 use super::location::{InEngine, Location};
+use super::near::Lookout;
 use super::region::{self, Region};
 use super::shared::Inner;
 use super::stream::Stream;
@@ -65,6 +66,18 @@ impl Stream {
                 connection.watchers.remove(number);
             }
         });
+    }
+
+    /// Lets this thread look for bytes by itself, if the connection is in a pair and nobody else waits for it: its
+    /// memory is all that has to be looked at, and the other program tells of nothing until the next call that
+    /// finds no bytes.
+    pub fn look_out(&self) -> Option<Lookout> {
+        let lookout = self.shared.with(|inner| {
+            inner.connection(self.id).filter(|it| it.is_unwatched())?;
+            // A thread that begins to wait from now on asks after that.
+            inner.near(self.id).map(Lookout::begin)
+        });
+        lookout.ok().flatten()
     }
 
     /// Returns what the stream is ready for now.

@@ -22,6 +22,11 @@ impl Waiters {
         self.0.push(cx.waker().clone());
     }
 
+    /// True if no task waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Wakes all tasks.
     pub fn wake(&mut self) {
         self.0.drain(..).for_each(Waker::wake);

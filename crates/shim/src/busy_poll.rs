@@ -25,26 +25,71 @@ pub fn count_bytes(bytes: usize) {
     let _ = CARRIED.try_with(|carried| carried.set(carried.get() + bytes as u64));
 }
 
-/// Waits until `go` finds something, or until the time `left` has passed. `go` sleeps for the time
-/// it is given at most, and returns its result and the number of events that it found. It is called
-/// with zero while the thread polls.
-pub fn wait<T>(left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
-    let begun = clock::at_once();
-    let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
-    let look = with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0);
-    let passed = || clock::at_once().saturating_sub(begun);
-    let mut outcome = None;
-    if left.is_none_or(|left| left > Duration::from_nanos(look)) {
-        while outcome.is_none() && passed() < look {
-            outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
-        }
+/// A pause of this thread: it has nothing to do.
+pub struct Pause {
+    begun: u64,
+    /// How long it polls, in nanoseconds.
+    look: u64,
+}
+
+impl Pause {
+    pub fn begin() -> Pause {
+        let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
+        let look = with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0);
+        Pause { begun: clock::at_once(), look }
     }
-    let (outcome, count) = outcome.unwrap_or_else(|| go(left));
-    with(|pace| {
-        pace.on_resume(passed());
-        pace.on_frames(count);
-    });
-    outcome
+
+    /// Polls memory until `is_over`, for as long as it pays. Returns the pause if it goes on.
+    pub fn look(self, is_over: impl Fn() -> bool) -> Option<Pause> {
+        while self.passed() < self.look {
+            if is_over() {
+                self.end(1);
+                return None;
+            }
+            std::hint::spin_loop();
+        }
+        Some(self)
+    }
+
+    /// Waits until `go` finds something, or until the time `left` has passed. `go` sleeps for the time
+    /// it is given at most, and returns its result and the number of events that it found. It is called
+    /// with zero while the thread polls.
+    pub fn wait<T>(self, left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
+        let mut outcome = None;
+        if left.is_none_or(|left| left > Duration::from_nanos(self.look)) {
+            while outcome.is_none() && self.passed() < self.look {
+                outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
+            }
+        }
+        let (outcome, count) = outcome.unwrap_or_else(|| go(left));
+        self.end(count);
+        outcome
+    }
+
+    fn passed(&self) -> u64 {
+        clock::at_once().saturating_sub(self.begun)
+    }
+
+    fn end(&self, events: usize) {
+        with(|pace| {
+            pace.on_resume(self.passed());
+            pace.on_frames(events);
+        });
+    }
+}
+
+/// A pause that [waits](Pause::wait).
+pub fn wait<T>(left: Option<Duration>, go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
+    Pause::begin().wait(left, go)
+}
+
+/// How long a thread that polls looks at memory without asking the kernel, in nanoseconds.
+const KERNEL_DUE_NS: u64 = 10_000;
+
+/// True if a thread that polls is to ask the kernel, too, which it `asked` at that time by
+/// [`clock::at_once`]. That costs more than a look at memory.
+pub fn is_kernel_due(asked: u64) -> bool {
+    clock::at_once().saturating_sub(asked) > KERNEL_DUE_NS
 }
 
 /// Returns `None` if a signal handler interrupted another use of the pace, or if the thread's local

@@ -12,7 +12,7 @@
 //! signals of the restarting ones and watches for them with a signalfd; they are delivered
 //! between two waits. A frame wakes only one of the sleeping threads.
 
-use crate::busy_poll;
+use crate::busy_poll::Pause;
 use crate::descriptors::out_of_the_way;
 use crate::os::epoll::{Interest, control, wait_without};
 use crate::os::signals::{self, Handlers};
@@ -63,8 +63,13 @@ impl Notifier {
     }
 
     /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
-    /// The engines then process what arrived.
-    pub fn wait_or_receive(&self, deadline: Option<Instant>, attendance: Attendance) -> Result<(), i32> {
+    /// The engines then process what arrived. The thread may have begun its `pause` before.
+    pub fn wait_or_receive(
+        &self,
+        deadline: Option<Instant>,
+        attendance: Attendance,
+        mut pause: Option<Pause>,
+    ) -> Result<(), i32> {
         let notified = loop {
             let handlers = if deadline.is_none() { signals::handlers(false) } else { Handlers::default() };
             let between = if handlers.interrupting != 0 { handlers.restarting & !signals::mask() } else { 0 };
@@ -75,7 +80,7 @@ impl Notifier {
                 let slept = wait_without(devices.set.as_fd(), &mut events, left, between);
                 (slept, slept.unwrap_or(1))
             };
-            match busy_poll::wait(left, wait) {
+            match pause.take().unwrap_or_else(Pause::begin).wait(left, wait) {
                 Ok(0) if deadline.is_some() => return Err(libc::EAGAIN),
                 Ok(_) if events.iter().all(|event| event.data.u64() == SIGNAL) => {}
                 Ok(_) => break events.iter().any(|event| event.data.u64() == NOTIFIER),

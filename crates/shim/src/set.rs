@@ -8,6 +8,7 @@ mod entry;
 
 pub use entry::{Entry, SlotId};
 
+use crate::busy_poll;
 use crate::gather::Gather;
 use crate::locks::locked;
 use crate::notifier::Notifier;
@@ -22,9 +23,6 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-
-/// How long a thread that polls looks at memory without asking the kernel, in nanoseconds.
-const KERNEL_DUE_NS: u64 = 10_000;
 
 /// An epoll set of the program.
 pub struct Set {
@@ -123,7 +121,7 @@ impl Set {
 
     /// True if a thread that polls is to ask the kernel for events, too. That costs more than a look at memory.
     pub fn is_kernel_due(&self) -> bool {
-        clock::at_once().saturating_sub(self.kernel_asked.load(Ordering::Relaxed)) > KERNEL_DUE_NS
+        busy_poll::is_kernel_due(self.kernel_asked.load(Ordering::Relaxed))
     }
 
     /// Notes that the kernel has been asked for events.

@@ -1,39 +1,45 @@
 //! How a call waits for one stream.
 
-use crate::connection::{Held, at};
+use crate::busy_poll::Pause;
+use crate::connection::{self, Held, at};
 use crate::notifier::{ThreadWait, begin};
 use crate::os::signals::{self, Ran};
 use crate::os::socket;
 use crate::service;
 use crate::table::{self, SlotRef};
+use baton_client::Stream;
 use std::os::fd::RawFd;
 use std::task::Waker;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// The waits of one call for one stream. The first call of [`StreamWait::wait_on`] sets a watch and
-/// returns, so that the caller tries again; each later one sleeps.
+/// The waits of one call for one stream. The first call of [`StreamWait::wait_on`] looks for bytes, if the stream
+/// is in a pair, then sets a watch and returns, so that the caller tries again; each later one sleeps.
 pub struct StreamWait {
     fd: RawFd,
+    /// The connection that it has looked at or watches, and its socket's device and inode.
+    waited: Option<(SlotRef, Option<(u64, u64)>)>,
     watch: Option<(SlotRef, u64)>,
-    /// Device and inode of the socket.
-    identity: Option<(u64, u64)>,
     /// The handlers that the thread had run when the call began.
     ran: Ran,
     wait: Option<ThreadWait>,
     deadline: Option<Option<Instant>>,
+    /// It has looked, as often as a call does.
+    looked: bool,
+    /// The pause that began with a look that found nothing.
+    pause: Option<Pause>,
 }
 
 impl StreamWait {
     pub fn new(fd: RawFd) -> StreamWait {
-        StreamWait { fd, watch: None, identity: None, ran: signals::ran(), wait: None, deadline: None }
+        let (waited, watch, wait, deadline, looked, pause) = Default::default();
+        StreamWait { fd, waited, watch, ran: signals::ran(), wait, deadline, looked, pause }
     }
 
-    /// Waits for a stream on which a call would block. `timeout` is the socket's option. It may
-    /// return too early.
+    /// Waits for a stream on which a call that sends or receives would block. It may return too early.
     ///
     /// # Errors
-    /// `EAGAIN` after the time limit, `EINTR` after a handler that interrupts calls, `ENOMEM`.
-    pub fn wait_on(&mut self, held: Held, timeout: impl FnOnce() -> Option<Duration>) -> Result<(), i32> {
+    /// `EAGAIN` after the socket's time limit, `EINTR` after a handler that interrupts calls, `ENOMEM`.
+    pub fn wait_on(&mut self, held: Held, sends: bool) -> Result<(), i32> {
         let slot_ref = held.slot_ref;
         match (&self.watch, &self.wait) {
             (Some((watched, _)), Some(wait)) if watched.is(&slot_ref) => {
@@ -41,32 +47,45 @@ impl StreamWait {
                 if signals::ran().interrupting != self.ran.interrupting {
                     return Err(libc::EINTR);
                 }
-                let limit = || timeout().map(|span| Instant::now() + span);
+                let limit = || socket::timeout(self.fd, sends).map(|span| Instant::now() + span);
                 let deadline = *self.deadline.get_or_insert_with(limit);
                 match service::attend() {
-                    Some(attendance) => wait.notifier.wait_or_receive(deadline, attendance),
+                    Some(attendance) => wait.notifier.wait_or_receive(deadline, attendance, self.pause.take()),
                     None => wait.notifier.wait(deadline),
                 }
             }
             _ => {
+                self.waited = Some((slot_ref, held.moved().map(|moved| moved.identity)));
+                let held = if sends { Some(held) } else { self.look(held) };
+                let Some(held) = held else { return Ok(()) };
                 let wait = begin()?;
                 let number = held.stream().map(|stream| stream.watch(Waker::from(wait.notifier.clone())));
                 self.watch = number.map(|number| (slot_ref, number));
-                self.identity = held.moved().map(|moved| moved.identity);
                 self.wait = Some(wait);
                 Ok(())
             }
         }
     }
 
+    /// Looks for bytes in a pair's memory. Returns `None` if the caller may find some, or something else.
+    fn look(&mut self, held: Held) -> Option<Held> {
+        let slot_ref = held.slot_ref;
+        let looks = !std::mem::replace(&mut self.looked, true);
+        let Some(lookout) = held.stream().filter(|_| looks).and_then(Stream::look_out) else { return Some(held) };
+        drop(held);
+        self.pause = Some(Pause::begin().look(|| lookout.is_over())?);
+        connection::held(slot_ref)
+    }
+
     /// True if the descriptor was closed during the wait. It may name another socket by now, and
     /// the call must not continue on that one. A connection that came home is still the same
     /// socket.
     pub fn descriptor_was_closed(&self) -> bool {
-        let names = |watched: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(watched));
+        let names = |waited: &SlotRef| table::find(self.fd).is_some_and(|slot_ref| slot_ref.is(waited));
         // After `dup2` has forgotten the descriptor, it still names its socket for a moment.
-        let closed = |watched: &SlotRef| watched.has_closed_one() || socket::identity(self.fd) != self.identity;
-        self.watch.as_ref().is_some_and(|(watched, _)| !names(watched) && closed(watched))
+        let is_another = |identity| socket::identity(self.fd) != identity;
+        let closed = |(waited, identity): &(SlotRef, _)| waited.has_closed_one() || is_another(*identity);
+        self.waited.as_ref().is_some_and(|waited| !names(&waited.0) && closed(waited))
     }
 }
 

@@ -4,7 +4,6 @@ use crate::account;
 use crate::busy_poll;
 use crate::connection::{CallTarget, Held, KernelCall, bring_slot_home, target, target_to_send};
 use crate::os::signals::broken_pipe;
-use crate::os::socket::timeout;
 use crate::state::Moved;
 use crate::stream_wait::StreamWait;
 use baton_consumer::held::interrupted;
@@ -113,7 +112,7 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
             Err(error) => error,
         };
         let error = match error {
-            libc::EAGAIN if may_wait => match sleep.wait_on(held, || timeout(fd, false)) {
+            libc::EAGAIN if may_wait => match sleep.wait_on(held, false) {
                 Ok(()) => continue,
                 Err(error) => error,
             },
@@ -195,7 +194,7 @@ fn send_by(fd: RawFd, want: usize, flags: c_int, step: impl Fn(&Held, usize) -> 
             libc::EAGAIN if want == 0 => return Done::Carried(0),
             libc::EAGAIN => {
                 held.slot().full.fetch_add(1, Ordering::Relaxed);
-                match if may_wait { sleep.wait_on(held, || timeout(fd, true)) } else { Err(libc::EAGAIN) } {
+                match if may_wait { sleep.wait_on(held, true) } else { Err(libc::EAGAIN) } {
                     Ok(()) => continue,
                     Err(error) => error,
                 }

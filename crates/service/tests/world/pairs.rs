@@ -8,6 +8,9 @@ use baton_service::broker::PairUsers;
 use baton_testkit::{need_program, need_root};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Wake;
 use std::thread;
 use std::time::Duration;
 
@@ -79,6 +82,54 @@ fn both_ends_are_joined_and_come_home_and_lose_nothing() {
             drop(second);
             wait_for("nothing is left", || one.list().unwrap().is_empty());
         }
+    });
+}
+
+/// Notes that it was woken.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_thread_looks_for_bytes_by_itself_while_nobody_else_waits() {
+    need_root!();
+    need_program!("clang");
+    enter(|world| {
+        let (one, other) = (world.service(), world.service());
+        let mut streams = join([&one, &other], ends(world, "127.0.0.1:0"));
+        let mut got = [0; 5];
+        let lookout = streams[0].look_out().unwrap();
+        assert!(!lookout.is_over());
+        streams[1].write_all(b"bytes").unwrap();
+        assert!(lookout.is_over());
+        streams[0].read_exact(&mut got).unwrap();
+        assert!(!lookout.is_over());
+        // A watch that begins meanwhile is told.
+        let woken = Arc::new(Woken::default());
+        let watch = streams[0].watch(woken.clone().into());
+        assert!(!streams[0].readiness().readable);
+        assert!(streams[0].look_out().is_none(), "the watch has to be told");
+        woken.0.store(false, Ordering::Release);
+        streams[1].write_all(b"again").unwrap();
+        wait_for("the watch is told", || woken.0.load(Ordering::Acquire));
+        streams[0].unwatch(watch);
+        streams[0].read_exact(&mut got).unwrap();
+        let lookout = streams[0].look_out().unwrap();
+        assert!(!lookout.is_over());
+        home(&one, &streams);
+        assert!(lookout.is_over(), "the connection has left the pair");
+        assert!(streams[0].look_out().is_none());
+        assert_eq!(one.handoff(Selector::All).unwrap().failed, 0);
+        wait_for("both are joined again", || streams.iter().all(|stream| stream.place() == Place::Pair));
+        let lookout = streams[0].look_out().unwrap();
+        let [_first, second] = streams;
+        drop(second);
+        wait_for("the end is seen", || lookout.is_over());
     });
 }
 
