@@ -99,6 +99,7 @@ impl Shared {
         let _ = self.with(|inner| {
             inner.hear_engines(self);
         });
+        self.note_look_at_pairs();
     }
 
     /// Like [`Shared::look`], unless the devices were polled within the last `FRESH` nanoseconds.
@@ -109,11 +110,20 @@ impl Shared {
                 inner.hear_engines(self);
             }
         });
+        self.note_look_at_pairs();
     }
 
     /// Notes that a call has polled the devices, so the thread need not do so for a while.
     pub(super) fn note_look(&self) {
         self.attendance.looks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that a call has taken in what other programs told. Otherwise the thread would sleep on the bell, and
+    /// each of their messages would ring it.
+    fn note_look_at_pairs(&self) {
+        if self.attendance.rings.load(Ordering::Relaxed) {
+            self.note_look();
+        }
     }
 
     /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
