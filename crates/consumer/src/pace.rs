@@ -17,18 +17,21 @@ pub struct Look {
     look_ns: u64,
     /// Longest usual pause, in nanoseconds, for which polling is worthwhile.
     short_ns: u64,
+    /// Most payload bytes between two pauses that count as little work.
+    little: u64,
 }
 
 impl Look {
     /// For frames of a device.
-    pub const DEVICE: Look = Look { look_ns: 100_000, short_ns: 80_000 };
+    pub const DEVICE: Look = Look { look_ns: 100_000, short_ns: 80_000, little: 4096 };
     /// For bytes of a program on this machine. As long as both sleep, a pause has two wake-ups, and it is short
-    /// once one of them polls.
-    pub const PROGRAM: Look = Look { look_ns: 200_000, short_ns: 160_000 };
+    /// once one of them polls. Sleeping lets no more accumulate than an area of the ring holds, which takes less
+    /// time to fill than a wake-up.
+    pub const PROGRAM: Look = Look { look_ns: 200_000, short_ns: 160_000, little: 1 << 20 };
 }
 
-/// Most frames and payload bytes between two pauses that count as little work.
-const LITTLE: (usize, u64) = (2, 4096);
+/// Most frames between two pauses that count as little work.
+const LITTLE: usize = 2;
 
 /// Pauses without a look after one that found nothing, at first. Each that finds nothing doubles them, up to
 /// [`MOST_SKIPPED`]: where other programs use all CPUs the peer cannot run meanwhile, and each look costs them time.
@@ -78,7 +81,7 @@ impl Pace {
     /// before sleeping, in nanoseconds; 0 means not at all.
     pub fn on_pause(&mut self, bytes: u64, look: Look) -> u64 {
         self.look_ns = look.look_ns;
-        let little = self.frames <= LITTLE.0 && bytes - self.bytes <= LITTLE.1;
+        let little = self.frames <= LITTLE && bytes - self.bytes <= look.little;
         (self.frames, self.bytes) = (0, bytes);
         let looks = self.may_look && little && self.usual_ns <= look.short_ns;
         self.looked = looks && self.skip == 0;
@@ -130,6 +133,20 @@ mod tests {
         assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE), 0, "much payload");
         assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), Look::DEVICE.look_ns);
         assert_eq!(after(&mut Pace::new(1), 40, 10_000), 0, "one CPU");
+    }
+
+    #[test]
+    fn much_payload_is_waited_for_awake_only_if_it_comes_from_a_program() {
+        let much = |look: Look| {
+            let (mut pace, mut looks) = (Pace::new(2), 0);
+            for _ in 0..40 {
+                pace.on_frames(1);
+                looks = pace.on_pause(pace.bytes + 256_000, look);
+                pace.on_resume(10_000);
+            }
+            looks
+        };
+        assert_eq!((much(Look::DEVICE), much(Look::PROGRAM)), (0, Look::PROGRAM.look_ns));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! the kernel ignores.
 
 use crate::bits::bits;
+use crate::busy_poll;
 use crate::connection::{Held, at};
 use crate::epoll;
 use crate::notifier;
@@ -12,6 +13,7 @@ use crate::os::signals::{self, Ran};
 use crate::service;
 use crate::table::{SlotRef, is_known, is_set};
 use baton_client::{Stream, begin_batch};
+use baton_consumer::clock;
 use libc::{POLLERR, POLLHUP, POLLIN, c_short, pollfd};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::task::Waker;
@@ -46,7 +48,16 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
         } else {
             service::look();
             if update_revents(fds, &moved) == 0 && left != Some(Duration::ZERO) {
-                let slept = wait(fds, &moved, &mut kernel_fds, left, sleep, ran);
+                let mut polled =
+                    Polled { fds, moved: &moved, kernel_fds: &mut kernel_fds, sleep: &mut *sleep, asked: 0 };
+                let slept = if service::is_direct() {
+                    busy_poll::wait(left, |left| match left {
+                        Some(Duration::ZERO) => polled.check_once(),
+                        left => (polled.wait(left, ran), 1),
+                    })
+                } else {
+                    polled.wait(left, ran)
+                };
                 service::look();
                 // As in fs/select.c `do_poll`: ready descriptors are reported before a signal.
                 slept.or_else(|error| if update_revents(fds, &moved) > 0 { Ok(()) } else { Err(error) })?;
@@ -88,30 +99,48 @@ fn recheck_sets(kernel_fds: &mut [pollfd], sleep: KernelPoll<'_>) {
     }
 }
 
-/// Sleeps until one of the descriptors may be ready.
-fn wait(
-    fds: &mut [pollfd],
-    moved: &[usize],
-    kernel_fds: &mut Vec<pollfd>,
-    left: Option<Duration>,
-    sleep: KernelPoll<'_>,
-    ran: Ran,
-) -> Result<(), i32> {
-    let mut watches = Watches::default();
-    kernel_fds.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
-    // A change before the watches were set is found by examining the connections again. A
-    // connection that went home by then has no watch; the kernel reports on it.
-    let changed = watches.all.len() < moved.len() || update_revents(fds, moved) > 0;
-    // The wait includes the devices of this process's engines; the caller polls the engines
-    // afterwards.
-    let attendance = service::attend();
-    let devices = attendance.iter().flat_map(|_| service::devices());
-    kernel_fds.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
-    if !changed && signals::ran() != ran {
-        return Err(libc::EINTR);
+/// The descriptors of a call that waits.
+struct Polled<'a> {
+    fds: &'a mut [pollfd],
+    moved: &'a [usize],
+    kernel_fds: &'a mut Vec<pollfd>,
+    sleep: KernelPoll<'a>,
+    /// When the kernel was last asked about its own, in nanoseconds.
+    asked: u64,
+}
+
+impl Polled<'_> {
+    /// Looks once whether one of them is ready, and returns 1 if so. The kernel is asked about its own now and then.
+    fn check_once(&mut self) -> (Result<(), i32>, usize) {
+        service::look();
+        let mut is_ready = update_revents(self.fds, self.moved) > 0;
+        if !is_ready && self.kernel_fds.iter().any(|fd| fd.fd >= 0) && busy_poll::is_kernel_due(self.asked) {
+            self.asked = clock::at_once();
+            // The wait finds an error again.
+            is_ready = !matches!((self.sleep)(self.kernel_fds, Some(Duration::ZERO)), Ok(0));
+        }
+        (Ok(()), usize::from(is_ready))
     }
-    sleep(kernel_fds, if changed { Some(Duration::ZERO) } else { left })?;
-    Ok(())
+
+    /// Sleeps until one of the descriptors may be ready.
+    fn wait(&mut self, left: Option<Duration>, ran: Ran) -> Result<(), i32> {
+        let Polled { fds, moved, kernel_fds, sleep, .. } = self;
+        let mut watches = Watches::default();
+        kernel_fds.push(pollfd { fd: watches.set(fds, moved)?, events: POLLIN, revents: 0 });
+        // A change before the watches were set is found by examining the connections again. A
+        // connection that went home by then has no watch; the kernel reports on it.
+        let changed = watches.all.len() < moved.len() || update_revents(fds, moved) > 0;
+        // The wait includes the devices of this process's engines; the caller polls the engines
+        // afterwards.
+        let attendance = service::attend();
+        let devices = attendance.iter().flat_map(|_| service::devices());
+        kernel_fds.extend(devices.map(|fd| pollfd { fd, events: POLLIN, revents: 0 }));
+        if !changed && signals::ran() != ran {
+            return Err(libc::EINTR);
+        }
+        sleep(kernel_fds, if changed { Some(Duration::ZERO) } else { left })?;
+        Ok(())
+    }
 }
 
 /// The positions of connections that are not in the kernel.
