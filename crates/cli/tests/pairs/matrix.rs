@@ -5,7 +5,7 @@
 use crate::load::Load;
 use crate::rig::{By, Rig};
 use crate::venue::PLACES;
-use baton_testkit::need_root;
+use baton_testkit::{need_program, need_root};
 
 /// The loads of this matrix.
 pub const LOADS: [Load; 8] =
@@ -67,6 +67,7 @@ macro_rules! matrix {
         #[test]
         fn $name() {
             need_root!();
+            need_program!("nft");
             each(By::$by, $case);
         }
     )*};

@@ -138,9 +138,10 @@ impl Rig {
     #[track_caller]
     pub fn line(&mut self, load: Load) -> Line<'_> {
         let at = LOADS.iter().position(|known| *known == load).expect("a load of this matrix");
-        let Answer::Begun(end) = self.programs[1].ask(Order::Connect(self.listens, at)) else { panic!("it connects") };
+        let asked = SocketAddr::new(self.venue.asked.parse().unwrap(), self.listens.port());
+        let Answer::Begun(end) = self.programs[1].ask(Order::Connect(asked, at)) else { panic!("it connects") };
         assert!(matches!(self.programs[0].ask(Order::Accept(at)), Answer::Begun(_)));
-        let tuples = [Tuple::new(end, self.listens), Tuple::new(self.listens, end)];
+        let tuples = [Tuple::new(end, asked), Tuple::new(self.listens, end)];
         let line = Line { rig: self, load, tuples, closed: false };
         wait_for("both ends are joined", || line.place() == ["pair"; 2]);
         for program in &mut line.rig.programs {
