@@ -58,6 +58,8 @@ pub(super) struct Connection {
     pub settings_pending: bool,
     /// Wakers that are called at every change.
     pub watchers: Watchers,
+    /// The broker knows no other end of it: it waits for one, if it is not `paired`.
+    pub waits: bool,
     /// It is, or was, in a pair.
     pub paired: bool,
     /// Bytes written and bytes read while the connection was in the kernel.
@@ -91,6 +93,7 @@ impl Connection {
             before,
             settings_pending: false,
             watchers: Watchers::default(),
+            waits: false,
             paired: false,
             at_home: (0, 0),
             cork: Cork::default(),
@@ -104,19 +107,19 @@ impl Connection {
         self.watchers.wake();
     }
 
-    pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
-        if write { self.writers.add(cx) } else { self.readers.add(cx) }
-    }
     /// True if no task and no watcher waits for its bytes.
     pub fn is_unwatched(&self) -> bool {
         self.watchers.is_empty() && self.readers.is_empty()
     }
 
     /// Wakes the task at the next change, unless it only tries.
-
+    pub fn wait(&mut self, write: bool, cx: &Context<'_>) {
         if cx.waker().will_wake(Waker::noop()) {
             return;
         }
+        if write { self.writers.add(cx) } else { self.readers.add(cx) }
+    }
+
     /// Queues bytes that were left in a region, to be read and written before the rest.
     pub fn take_left(&mut self, left: LeftBehind) {
         self.unread.extend(left.unread);

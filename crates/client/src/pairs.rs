@@ -54,6 +54,7 @@ impl Inner {
         self.take_from_adoption(seq, id);
         if let Some(connection) = self.connections.get_mut(&id) {
             connection.enter_kernel();
+            connection.waits = true;
         }
         self.settle(id);
     }

@@ -103,6 +103,12 @@ impl Stream {
         self.shared.with(|inner| inner.connection(self.id).is_some_and(|connection| connection.paired)).unwrap_or(false)
     }
 
+    /// True if it waits in the kernel for a program of this machine to hand its other end over.
+    pub fn waits_for_its_other_end(&self) -> bool {
+        let waits = |connection: &Connection| connection.waits && !connection.paired && connection.is_in_kernel();
+        self.shared.with(|inner| inner.connection(self.id).is_some_and(waits)).unwrap_or(false)
+    }
+
     /// True if the whole connection is in the kernel and the service does without it: it received something that
     /// only the kernel can deliver, urgent data, or the engine has too much to do.
     /// [`Stream::take_back`] returns the socket. Until then reads and writes continue as on any connection

@@ -254,13 +254,6 @@ impl Candidate {
             self.ask_after(sends + RETRY_SENDS);
             return Ready::NotYet;
         }
-        if self.origin.is_between() && ALONE.lately(self.origin.service()) && self.stage == Stage::Connected {
-            return Ready::Never(if self.origin.is_loopback() { Reason::Loopback } else { Reason::PeerNotServed });
-        }
-        if FULL.lately(self.origin.local.0) && self.stage == Stage::Connected {
-            self.ask_after(sends + RETRY_SENDS);
-            return Ready::NotYet;
-        }
         if socket::identity(fd) != Some(self.identity) {
             return Ready::Never(Reason::ClosedUnseen);
         }
@@ -272,6 +265,13 @@ impl Candidate {
             let origin = ends.and_then(|(ours, theirs)| Origin::new(&ours, &theirs, self.origin.direction));
             let Some(origin) = origin else { return Ready::Never(Reason::Refused(Refusal::NotConnected)) };
             (self.origin, self.stage) = (origin, Stage::Connected);
+        }
+        if self.origin.is_between() && ALONE.lately(self.origin.service()) {
+            return Ready::Never(if self.origin.is_loopback() { Reason::Loopback } else { Reason::PeerNotServed });
+        }
+        if FULL.lately(self.origin.local.0) {
+            self.ask_after(sends + RETRY_SENDS);
+            return Ready::NotYet;
         }
         let bytes = || baton_kernel::known(socket::borrow(fd)).ok().and_then(|facts| facts.bytes).unwrap_or(0);
         match self.ask(sends, bytes) {

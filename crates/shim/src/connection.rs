@@ -29,7 +29,8 @@ use baton_consumer::held::interrupted;
 use baton_policy::conditions::Direction;
 use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// A connection that is not in the kernel, with the slot's lock: it does not move while this exists.
 pub struct Held {
@@ -110,11 +111,17 @@ fn hold(slot_ref: SlotRef) -> Option<Held> {
     if is_carried { hold_carried(slot_ref, body) } else { None }
 }
 
-/// Returns `None` if the service has given the connection back: its socket is then an ordinary one.
+/// Returns `None` if the connection does not stay with the service: its socket is then an ordinary one.
 fn hold_carried(slot_ref: SlotRef, body: Reading) -> Option<Held> {
     let held = Held { slot_ref, body };
-    if held.stream().is_some_and(Stream::is_given_back) {
-        let why = held.stream().and_then(Stream::why_given_back).unwrap_or(Reason::UrgentData);
+    let why = match held.moved() {
+        Some(moved) if moved.stream.is_given_back() => {
+            Some(moved.stream.why_given_back().unwrap_or(Reason::UrgentData))
+        }
+        Some(moved) if moved.is_alone() => Some(Reason::PeerNotServed),
+        _ => None,
+    };
+    if let Some(why) = why {
         if why == Reason::PeerNotServed
             && let Some(moved) = held.moved()
         {
@@ -306,7 +313,8 @@ fn adopt(fd: RawFd, candidate: &Candidate, sends: u64) -> Result<Moved, Reason> 
     }
     stream.set_nonblocking(true);
     let rule = stream.rule().unwrap_or(rule);
-    Ok(Moved { stream, local, peer, identity, origin, rule, bulk: AtomicU64::new(0) })
+    let (bulk, since, answers) = (AtomicU64::new(0), Instant::now(), AtomicU32::new(0));
+    Ok(Moved { stream, local, peer, identity, origin, rule, bulk, since, answers })
 }
 
 /// Makes a connection an ordinary one of the kernel, and counts the reason.

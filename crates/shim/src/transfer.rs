@@ -275,6 +275,7 @@ impl Held {
         match read {
             Ok(count) => {
                 if !peek {
+                    moved.count_answer();
                     account::add_bytes(false, count);
                     busy_poll::count_bytes(count);
                 }

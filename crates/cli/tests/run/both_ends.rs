@@ -32,7 +32,45 @@ pub fn redis_and_its_clients_share_memory(world: &World) {
     assert!(world.end(redis).moved >= 40, "{}", world.said());
 }
 
-/// The same between two namespaces, with a service in a third one.
+/// Answers whatever comes.
+const ECHO: &str = "\
+import socket, threading
+listener = socket.create_server(('127.0.0.1', 7002))
+def serve(ours):
+    while got := ours.recv(100): ours.sendall(got)
+while True: threading.Thread(target=serve, args=(listener.accept()[0],)).start()
+";
+
+/// Asks over one connection after another, each for so long that the library learns whether its other end comes.
+const ASKER: &str = "\
+import socket, time
+for _ in range(8):
+    with socket.create_connection(('127.0.0.1', 7002), timeout=60) as ours:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until:
+            ours.sendall(b'x')
+            assert ours.recv(1) == b'x'
+";
+
+/// The connections of a program whose server uses no service end before the service gives one back. The library
+/// sees from the server's answers that it waits in vain, and has no more of them wait.
+pub fn few_connections_wait_for_a_server_that_uses_no_service(world: &World) {
+    let mut echo = Command::new("python3");
+    echo.args(["-c", ECHO]).stdin(Stdio::null());
+    let _echo = world.ours.enter(|| Running::start(&mut echo));
+    world.listens(7002);
+    let out = world.run(&["python3", "-c", ASKER]);
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{said}");
+    let count = |reason: &str| {
+        let line = said.lines().find_map(|line| line.strip_suffix(&format!(" stayed in the kernel: {reason}")));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u32>().ok()).unwrap_or(0)
+    };
+    // If the machine is slow, another one or two.
+    assert!(count("loopback") >= 5 && count("peer-not-served") >= 1, "{said}");
+}
+
+/// Redis and its benchmark in two namespaces, with a service in a third one.
 pub fn redis_and_its_clients_in_two_namespaces(world: &World) {
     let (elsewhere, config) = (Netns::new("service"), world.file("pairs.toml"));
     fs::write(&config, "[pair]\nusers = \"same-user\"\n").unwrap();

@@ -172,6 +172,13 @@ fn both_ends_of_a_connection_are_joined() {
 }
 
 #[test]
+fn few_connections_wait_for_a_server_that_uses_no_service() {
+    need_root!();
+    need_program!("python3");
+    both_ends::few_connections_wait_for_a_server_that_uses_no_service(&World::pairs());
+}
+
+#[test]
 fn both_ends_of_a_connection_between_namespaces_are_joined() {
     need_root!();
     for program in ["clang", "redis-server", "redis-benchmark"] {

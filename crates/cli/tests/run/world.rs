@@ -90,10 +90,16 @@ impl World {
         world
     }
 
-    /// A service that joins both ends of connections in our namespace; pairs are made and come home all the time.
-    pub fn restless_pairs() -> World {
+    /// A service that joins both ends of connections in our namespace.
+    pub fn pairs() -> World {
         let mut world = World { pair: true, ..World::new(false) };
         world.service = Some(world.service_for_pairs());
+        world
+    }
+
+    /// The same, and pairs are made and come home all the time.
+    pub fn restless_pairs() -> World {
+        let mut world = World::pairs();
         world.restless = Some(Restless::start_for_pairs(&world.socket()));
         world
     }
