@@ -50,14 +50,19 @@ impl Measured {
         100.0 * busy_ns as f64 / self.span_ns.max(1) as f64
     }
 
+    /// The rest of the time. Work that goes on beyond the measured time counts as a whole, and may exceed it.
+    fn idle(&self, busy_ns: u64) -> f64 {
+        (100.0 - self.share(busy_ns)).max(0.0)
+    }
+
     /// Idle time of the NIC's processor, in percent.
     pub fn nic_idle(&self) -> f64 {
-        100.0 - self.share(self.nic_busy_ns)
+        self.idle(self.nic_busy_ns)
     }
 
     /// Idle time of the host's processor, in percent.
     pub fn host_idle(&self) -> f64 {
-        100.0 - self.share(self.stack_ns + self.program_ns)
+        self.idle(self.stack_ns + self.program_ns)
     }
 
     /// Time of the host below the system calls, in percent.
