@@ -29,7 +29,7 @@ use baton_consumer::held::interrupted;
 use baton_policy::conditions::Direction;
 use baton_policy::{Reason, Refusal};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A connection that is not in the kernel, with the slot's lock: it does not move while this exists.
@@ -313,7 +313,7 @@ fn adopt(fd: RawFd, candidate: &Candidate, sends: u64) -> Result<Moved, Reason> 
     }
     stream.set_nonblocking(true);
     let rule = stream.rule().unwrap_or(rule);
-    let (bulk, since, answers) = (AtomicU64::new(0), Instant::now(), AtomicU32::new(0));
+    let (bulk, since, answers) = (AtomicU64::new(0), Instant::now(), Moved::no_answers(&stream));
     Ok(Moved { stream, local, peer, identity, origin, rule, bulk, since, answers })
 }
 

@@ -66,6 +66,11 @@ impl Moved {
         readiness.ended && (readiness.failed || is_closed())
     }
 
+    /// The number of answers of a stream that was just handed over. Nobody counts them if it does not wait.
+    pub fn no_answers(stream: &Stream) -> AtomicU32 {
+        AtomicU32::new(if stream.waits_for_its_other_end() { 0 } else { NOT_ALONE })
+    }
+
     /// Counts an answer of the other end.
     pub fn count_answer(&self) {
         let answers = self.answers.load(Ordering::Relaxed);
@@ -78,8 +83,7 @@ impl Moved {
     /// True if its other end may be on this machine and has answered so often and so long that its program does
     /// not use the service. A connection that ends before the service says so costs more than it gains.
     pub fn is_alone(&self) -> bool {
-        if !self.origin.is_between() || self.answers.load(Ordering::Relaxed) != ENOUGH || self.since.elapsed() < HELD_UP
-        {
+        if self.answers.load(Ordering::Relaxed) != ENOUGH || self.since.elapsed() < HELD_UP {
             return false;
         }
         let waits = self.stream.waits_for_its_other_end();
