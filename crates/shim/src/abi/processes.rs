@@ -22,10 +22,13 @@ use baton_policy::Reason;
 use libc::{c_char, c_int, c_void, pid_t};
 use std::sync::atomic::AtomicPtr;
 
+// SAFETY: the loader calls each entry of this section, and of the next, once, as a C function: no arguments of
+// libc's are used, and nothing is returned.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static INIT: extern "C" fn() = init;
 
+// SAFETY: as above.
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static FINI: extern "C" fn() = fini;

@@ -15,11 +15,13 @@ use std::time::Duration;
 const ENABLE: c_int = 0;
 const DISABLE: c_int = 1;
 
+// SAFETY: the types are those of `pthread.h`.
 unsafe extern "C" {
     // It unwinds only if asynchronous cancellation is on, which this library does not support.
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
+// SAFETY: as above; a cancelled thread unwinds from it.
 unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
