@@ -2,6 +2,7 @@
 
 use crate::common::World;
 use crate::common::kernels::wait_for;
+use crate::ready::Count;
 use baton_client::{Place, Service, Stream};
 use baton_ipc::message::Selector;
 use baton_service::broker::PairUsers;
@@ -9,8 +10,7 @@ use baton_testkit::{need_program, need_root};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Wake;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
@@ -85,16 +85,6 @@ fn both_ends_are_joined_and_come_home_and_lose_nothing() {
     });
 }
 
-/// Notes that it was woken.
-#[derive(Default)]
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 #[test]
 fn a_thread_looks_for_bytes_by_itself_while_nobody_else_waits() {
     need_root!();
@@ -110,13 +100,13 @@ fn a_thread_looks_for_bytes_by_itself_while_nobody_else_waits() {
         streams[0].read_exact(&mut got).unwrap();
         assert!(!lookout.is_over());
         // A watch that begins meanwhile is told.
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(Count::default());
         let watch = streams[0].watch(woken.clone().into());
         assert!(!streams[0].readiness().readable);
         assert!(streams[0].look_out().is_none(), "the watch has to be told");
-        woken.0.store(false, Ordering::Release);
+        let before = woken.0.load(Ordering::SeqCst);
         streams[1].write_all(b"again").unwrap();
-        wait_for("the watch is told", || woken.0.load(Ordering::Acquire));
+        wait_for("the watch is told", || woken.0.load(Ordering::SeqCst) > before);
         streams[0].unwatch(watch);
         streams[0].read_exact(&mut got).unwrap();
         let lookout = streams[0].look_out().unwrap();

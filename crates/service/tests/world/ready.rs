@@ -15,8 +15,9 @@ fn stream(line: &Line) -> &Stream {
     stream
 }
 
+/// Counts how often it was woken.
 #[derive(Default)]
-struct Count(AtomicU64);
+pub struct Count(pub AtomicU64);
 
 impl Wake for Count {
     fn wake(self: Arc<Self>) {
