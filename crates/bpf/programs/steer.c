@@ -14,6 +14,8 @@
  * An ICMP error belongs to the connection whose segment it quotes. The kernel
  * would ignore it, because the husk has not sent the quoted sequence number.
  *
+ * While no connection is in the map, frames from the wire go on unexamined.
+ *
  * Frames that cannot be matched go to the kernel: fragments, and frames with IPv6
  * extension headers, more than two VLAN tags, or headers that are cut off. The map
  * layout and the order of the counters must match crates/kernel/src/steer/maps.rs.
@@ -62,6 +64,14 @@ struct {
 	__type(key, struct tuple);
 	__type(value, struct steered);
 } TUPLES SEC(".maps");
+
+/* 0 while TUPLES is empty. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} STEERED SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -240,6 +250,15 @@ INLINE enum count parse(const u8 *f, const u8 *end, u32 tag, int ours, struct tu
 	return COUNT_PASSED;
 }
 
+/* Returns 1 if no connection is in the map: then a look-up, which takes longest, would find nothing. */
+INLINE int steers_none(void)
+{
+	u32 only = 0;
+	u32 *steered = bpf_map_lookup_elem(&STEERED, &only);
+
+	return steered && !*steered;
+}
+
 enum decision { PASS, STEER, DROP };
 
 /* Decides where a frame from the wire goes, given the result of parsing it. `id` is the number of `engine`. */
@@ -278,8 +297,12 @@ int steer_xdp(struct xdp_md *ctx)
 	struct engine *engine = 0;
 	struct tuple t;
 	u32 tcp = 0, id = 0;
-	enum count reason = parse(data, end, 0, 0, &t, &tcp);
 
+	if (steers_none()) {
+		count(COUNT_PASSED);
+		return XDP_PASS;
+	}
+	enum count reason = parse(data, end, 0, 0, &t, &tcp);
 	switch (decide(reason, &t, &id, &engine)) {
 	case PASS:
 		return XDP_PASS;
@@ -341,8 +364,8 @@ int steer_tc(struct __sk_buff *skb)
 	struct tuple t;
 	u32 tcp = 0, id = 0;
 
-	/* For another host: it is visible because the interface is promiscuous. */
-	if (skb->pkt_type != 0) {
+	/* A frame for another host is visible because the interface is promiscuous. */
+	if (steers_none() || skb->pkt_type != 0) {
 		count(COUNT_PASSED);
 		return TC_NEXT;
 	}

@@ -3,6 +3,7 @@
 //! ```text
 //!   TUPLES   local (16) remote (16) local port (2) remote port (2) VLANs (2, 2)
 //!              -> engine (4) state (4)
+//!   STEERED  0     -> 0 while TUPLES is empty, else 1 (4)
 //!   ENGINES  number -> up (4; 2: with notes) interface's index (4) TAP device's index (4)
 //!   SOCKETS  queue  -> AF_XDP socket
 //!   COUNTS   reason -> frames, on each CPU
@@ -23,13 +24,15 @@ use super::error::{SteerError, os_error};
 use super::notes::Notes;
 
 /// The names of all maps, under which they are also pinned.
-pub const NAMES: [&str; 5] = ["TUPLES", "ENGINES", "SOCKETS", "COUNTS", "NOTES"];
+pub const NAMES: [&str; 6] = ["TUPLES", "STEERED", "ENGINES", "SOCKETS", "COUNTS", "NOTES"];
 
 const KEY_LEN: usize = 40;
 /// An engine is absent, there, or there and noted.
 const DOWN: u32 = 0;
 const UP: u32 = 1;
 const NOTED: u32 = 2;
+/// `BPF_NOEXIST` (linux/bpf.h): fails if the map has the key.
+const ONLY_NEW: u64 = 1;
 /// The number of the interface's own engine.
 pub const ENGINE: u32 = 0;
 
@@ -88,7 +91,8 @@ pub enum State {
     Drop,
 }
 
-/// The numbers of frames by what happened to them. Each frame is counted once.
+/// The numbers of frames by what happened to them. Each frame is counted once. While the map has no connection,
+/// frames from the wire count as passed, whatever they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Left to the kernel, because the map has no such connection.
@@ -113,6 +117,9 @@ pub struct Counters {
 /// The open maps.
 pub struct Maps {
     tuples: Tuples,
+    steered: Array<MapData, u32>,
+    /// The number of connections in `tuples`.
+    count: usize,
     engines: Array<MapData, [u32; 3]>,
     sockets: XskMap<MapData>,
     counts: PerCpuArray<MapData, u64>,
@@ -128,17 +135,21 @@ impl Maps {
     /// Errors from the kernel.
     pub fn open(ebpf: &mut Ebpf, wire: u32) -> Result<Self, SteerError> {
         let mut take = |name: &str| ebpf.take_map(name).expect("steer.c has a map of that name");
-        let [tuples, engines, sockets, counts, notes]: [Map; 5] = NAMES.map(&mut take);
+        let [tuples, steered, engines, sockets, counts, notes]: [Map; 6] = NAMES.map(&mut take);
         let open = |e: MapError| SteerError::kernel("opening the maps", e);
         let engines: Array<MapData, [u32; 3]> = Array::try_from(engines).map_err(open)?;
         let mut maps = Self {
             tuples: HashMap::try_from(tuples).map_err(open)?,
+            steered: Array::try_from(steered).map_err(open)?,
+            count: 0,
             engines,
             sockets: XskMap::try_from(sockets).map_err(open)?,
             counts: PerCpuArray::try_from(counts).map_err(open)?,
             notes: Notes::open(notes),
             wire,
         };
+        maps.count = maps.tuples()?.len();
+        maps.set_steered(maps.count > 0)?;
         // A predecessor's engine has no observer any more.
         maps.change(ENGINE, |engine| engine[0] = engine[0].min(UP))?;
         Ok(maps)
@@ -207,14 +218,40 @@ impl Maps {
     }
 
     pub fn insert(&mut self, tuple: &SteeredTuple, engine: u32, state: State) -> Result<(), SteerError> {
-        self.tuples.insert(tuple.key(), [engine, state as u32], 0).map_err(|e| match os_error(&e) {
+        if self.count == 0 {
+            // The programs look from now on, before there is anything to find.
+            self.set_steered(true)?;
+        }
+        let (key, value) = (tuple.key(), [engine, state as u32]);
+        let entered = match self.tuples.insert(key, value, ONLY_NEW) {
+            Ok(()) => {
+                self.count += 1;
+                Ok(())
+            }
+            Err(e) if os_error(&e) == Some(libc::EEXIST) => self.tuples.insert(key, value, 0),
+            Err(e) => Err(e),
+        };
+        entered.map_err(|e| match os_error(&e) {
             Some(libc::E2BIG) => SteerError::Full,
             _ => SteerError::kernel("entering a connection", e),
         })
     }
 
     pub fn remove(&mut self, tuple: &SteeredTuple) -> Result<bool, SteerError> {
-        remove(&mut self.tuples, tuple)
+        let was_there = remove(&mut self.tuples, tuple)?;
+        if was_there {
+            self.count -= 1;
+        }
+        if self.count == 0 {
+            self.set_steered(false)?;
+        }
+        Ok(was_there)
+    }
+
+    /// Tells the programs whether there is anything to look for.
+    fn set_steered(&mut self, steered: bool) -> Result<(), SteerError> {
+        let set = self.steered.set(0, u32::from(steered), 0);
+        set.map_err(|e| SteerError::kernel("noting whether connections are steered", e))
     }
 
     pub fn tuples(&self) -> Result<Vec<SteeredTuple>, SteerError> {

@@ -2,7 +2,7 @@
 //! byte that arrives from it.
 
 use crate::frames::{ELSEWHERE, SEGMENT, TCP, frame, ipv4, ipv6, next, send, steered, tuple};
-use baton_kernel::steer::{Counters, Kind, SteeredTuple};
+use baton_kernel::steer::{Counters, Kind, SteeredTuple, Steering};
 use baton_testkit::{need_program, need_root};
 
 const UDP: u8 = 17;
@@ -166,6 +166,39 @@ fn each_frame_gets_one_verdict_and_a_hit_arrives_as_it_was() {
             send(&mut wire, &frame(ELSEWHERE, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT)));
             assert_eq!(steering.counters().unwrap(), Counters { passed: before.passed + 1, ..before });
         }
+    }
+}
+
+#[test]
+fn while_no_connection_is_steered_frames_pass_unexamined() {
+    need_root!();
+    need_program!("clang");
+    for kind in [Kind::Tc, Kind::Xdp] {
+        let (_netns, mut wire, us, mut steering, mut port) = steered(kind);
+        let segment = frame(us, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT));
+        let cut_off = frame(us, &[], 0x0800, &ipv4(TCP, 0, 0, &SEGMENT)[..39]);
+        let mut expected = Counters::default();
+        let mut judge = |steering: &Steering, frame: &[u8], verdict: Verdict| {
+            send(&mut wire, frame);
+            verdict(&mut expected);
+            assert_eq!(steering.counters().unwrap(), expected, "{kind:?}");
+        };
+        for _ in 0..2 {
+            judge(&steering, &cut_off, passed);
+            judge(&steering, &segment, passed);
+            steering.hold_back(tuple(false)).unwrap();
+            judge(&steering, &segment, |c| c.held_back += 1);
+            // The entry changes, and there is still one.
+            steering.insert(tuple(false)).unwrap();
+            judge(&steering, &segment, hit);
+            assert_eq!(next(&mut port), segment);
+            assert!(steering.remove(tuple(false)).unwrap() && !steering.remove(tuple(false)).unwrap());
+        }
+        judge(&steering, &cut_off, passed);
+        // Another connection than the frame's.
+        steering.insert(tuple(true)).unwrap();
+        judge(&steering, &cut_off, malformed);
+        judge(&steering, &segment, passed);
     }
 }
 
