@@ -34,8 +34,8 @@ pub enum Command {
     Ps(control::Ps),
     /// Show recent events of a service: moves, their reasons, processes that died
     Events(events::Args),
-    /// Move connections from the kernel to the engine
-    Handoff(control::Which),
+    /// Move connections from the kernel to the engine, or into pairs
+    Handoff(control::HandoffArgs),
     /// Move connections from the engine back to the kernel
     Restore(control::Which),
     /// Check a policy, or say which of its rules decides about each connection

@@ -64,7 +64,7 @@ fn a_service_is_listed_told_and_stopped() {
     assert!(ask(&socket, &["restore", &port]).starts_with("1 moved to the kernel, 0 failed"));
     assert_eq!((place(&socket), stream.place()), ("kernel".to_owned(), Place::Kernel));
     echo(&mut stream);
-    assert!(ask(&socket, &["handoff", "all"]).starts_with("1 moved to the engine, 0 failed"));
+    assert!(ask(&socket, &["handoff", "all"]).starts_with("1 moved out of the kernel, 0 failed"));
     echo(&mut stream);
     assert!(ask(&socket, &["upgrade"]).starts_with("1 moved to the new engine, 0 failed"));
     assert_eq!(stream.place(), Place::Engine);

@@ -80,7 +80,7 @@ pub use stream::{Place, Stream};
 use baton_consumer::wake::block_on;
 use baton_ipc::channel::Channel;
 use baton_ipc::load::Past;
-use baton_ipc::message::{Entry, Reply, Request, Selector};
+use baton_ipc::message::{Destination, Entry, Reply, Request, Selector};
 use baton_ipc::placement::Placement;
 use baton_ipc::queues::write_queues;
 use baton_ipc::version::{HELLO, agree};
@@ -95,6 +95,9 @@ use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+
+/// The version of the protocol that names where connections are handed over to.
+const KNOWS_DESTINATIONS: u32 = 8;
 
 /// Path of the service's socket unless another is configured.
 pub const SOCKET: &str = "/run/baton/baton.sock";
@@ -281,6 +284,18 @@ impl Service {
     /// `NotConnected` if the service has gone, `PermissionDenied` if this user may not do so.
     pub fn handoff(&self, which: Selector) -> io::Result<Tally> {
         self.tally(|ask| Request::Handoff { ask, which })
+    }
+
+    /// As [`Service::handoff`], to an engine or into pairs. Without a destination, connections go where they were
+    /// before.
+    ///
+    /// # Errors
+    /// Those of [`Service::handoff`]; `Unsupported` if the service does not know destinations.
+    pub fn handoff_to(&self, which: Selector, to: Destination) -> io::Result<Tally> {
+        if self.shared.with(|inner| inner.version)? < KNOWS_DESTINATIONS {
+            return Err(io::Error::new(ErrorKind::Unsupported, "the service knows no destinations: restart it"));
+        }
+        self.tally(|ask| Request::HandoffTo { ask, which, to })
     }
 
     /// Restores the selected connections to the kernel.

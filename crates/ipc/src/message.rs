@@ -33,7 +33,9 @@
 mod fields;
 mod parts;
 
-pub use parts::{Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
+pub use parts::{
+    Destination, Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred,
+};
 
 use crate::load::Past;
 use crate::messages;
@@ -117,6 +119,15 @@ messages! {
             ask: u64,
             /// The connections to move.
             which: Selector,
+        },
+        /// As [`Request::Handoff`], to a place that is named (version 8).
+        29 HandoffTo {
+            /// Number that [`Reply::Done`] repeats.
+            ask: u64,
+            /// The connections to move.
+            which: Selector,
+            /// Where they go.
+            to: Destination,
         },
         /// Restores connections to the kernel.
         10 Home {

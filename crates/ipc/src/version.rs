@@ -21,8 +21,9 @@ pub const OLDEST: u32 = 1;
 /// version 6 announces what it is about to write there, so that others can read along ([`Request::Follow`]), and is
 /// told when a link is no longer needed ([`Reply::Unlink`](crate::message::Reply::Unlink)). In version 7 a
 /// connection that is joined brings its bytes along in the link, and takes them home to the kernel, so that its
-/// program never holds any; programs of earlier versions are not joined any more.
-pub const NEWEST: u32 = 7;
+/// program never holds any; programs of earlier versions are not joined any more. Version 8 names where connections are
+/// handed over to ([`Request::HandoffTo`]).
+pub const NEWEST: u32 = 8;
 
 /// A program's first message.
 pub const HELLO: Request = Request::Hello { oldest: OLDEST, newest: NEWEST };

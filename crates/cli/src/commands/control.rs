@@ -5,7 +5,7 @@ mod load;
 use anyhow::Context;
 use baton_apps::fail::usage;
 use baton_client::{SOCKET, Service, Tally};
-use baton_ipc::message::{Entry, Selector};
+use baton_ipc::message::{Destination, Entry, Selector};
 use baton_wire::addr::{Addr, Tuple};
 use serde::Serialize;
 use std::io::Write;
@@ -58,9 +58,29 @@ pub struct Plain {
     at: At,
 }
 
-/// Arguments of `baton handoff` and `baton restore`.
+/// Where connections go.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub enum To {
+    /// To an engine, if a served interface leads to the other end
+    Engine,
+    /// Into memory that both programs share, if the service knows the other end
+    Pair,
+}
+
+/// Arguments of `baton handoff`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Examples:\n  baton restore all\n  baton handoff 443\n  \
+#[command(after_help = "Examples:\n  baton handoff 443\n  baton handoff --to engine 10.0.0.1:443,10.0.0.9:51234")]
+pub struct HandoffArgs {
+    #[command(flatten)]
+    which: Which,
+    /// Where they go [default: where they were before]
+    #[arg(long, value_name = "PLACE")]
+    to: Option<To>,
+}
+
+/// Arguments of `baton restore`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  baton restore all\n  baton restore 443\n  \
                         baton restore 10.0.0.1:443,10.0.0.9:51234")]
 pub struct Which {
     /// Connections to move: 'all', a port at either end, or LOCAL,REMOTE, each as ADDRESS:PORT
@@ -159,10 +179,15 @@ fn write_table<const N: usize>(to: &mut impl Write, lines: &[[String; N]]) -> an
     Ok(())
 }
 
-/// Asks the service to move connections to the engine.
-pub fn handoff(args: &Which) -> anyhow::Result<()> {
-    let tally = args.at.connect()?.handoff(args.which).context("cannot move connections to the engine")?;
-    say("moved to the engine", tally)
+/// Asks the service to move connections out of the kernel.
+pub fn handoff(args: &HandoffArgs) -> anyhow::Result<()> {
+    let (service, which) = (args.which.at.connect()?, args.which.which);
+    let (tally, what) = match args.to {
+        None => (service.handoff(which), "moved out of the kernel"),
+        Some(To::Engine) => (service.handoff_to(which, Destination::Engine), "moved to the engine"),
+        Some(To::Pair) => (service.handoff_to(which, Destination::Pair), "moved into pairs"),
+    };
+    say(what, tally.context("cannot move connections out of the kernel")?)
 }
 
 /// Asks the service to move connections back to the kernel.

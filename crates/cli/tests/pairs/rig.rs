@@ -6,7 +6,7 @@ use crate::program::VARIABLE;
 use crate::venue::Venue;
 use crate::words::{Answer, Count, MARK, Order};
 use baton_client::{Service, Tally};
-use baton_ipc::message::Selector;
+use baton_ipc::message::{Destination, Selector};
 use baton_testkit::{LONG, Netns, Running, build_beside, run, wait_for};
 use baton_wire::addr::Tuple;
 use rustix::process::{Pid, Signal, kill_process};
@@ -108,7 +108,11 @@ impl Rig {
         let (socket, config) = (directory.path().join("socket"), directory.path().join("baton.toml"));
         fs::write(&config, "[pair]\nusers = \"same-user\"\n").unwrap();
         let mut command = Command::new(baton());
-        command.args(["service", "--no-interface", "--socket"]).arg(&socket).arg("--config").arg(config);
+        command.args(["service", "--socket"]).arg(&socket).arg("--config").arg(config);
+        match venue.interface {
+            Some(interface) => command.args(["--steer", "tc", "--interface", interface]),
+            None => command.arg("--no-interface"),
+        };
         command.stdin(Stdio::null()).stderr(File::create(directory.path().join("log")).unwrap());
         let service = venue.first().enter(|| Running::start(&mut command));
         wait_for("the service", || Service::connect(&socket).is_ok());
@@ -284,6 +288,44 @@ impl Line<'_> {
         if stops {
             self.rig.signal(Signal::CONT);
         }
+    }
+
+    /// Hands the end of the program that listens, which is in the kernel, over to an engine. The other end stays.
+    #[track_caller]
+    pub fn visit_engine(&mut self) {
+        self.hand_over_to(Destination::Engine, ["kernel", "engine"]);
+    }
+
+    /// Brings that end home.
+    #[track_caller]
+    pub fn leave_engine(&mut self) {
+        let tally = self.rig.admin.bring_home(Selector::Tuple(self.tuples[1])).unwrap();
+        assert_eq!((tally.count, tally.failed), (1, 0), "{:?}", self.load);
+        assert_eq!(self.place(), ["kernel"; 2], "{:?}", self.load);
+    }
+
+    /// Has both ends joined, naming the one that was in an engine.
+    #[track_caller]
+    pub fn join_again(&mut self) {
+        self.hand_over_to(Destination::Pair, ["pair"; 2]);
+    }
+
+    #[track_caller]
+    fn hand_over_to(&self, to: Destination, places: [&str; 2]) {
+        let (admin, begun) = (&self.rig.admin, Instant::now());
+        // With much under way it is refused, or takes a while longer.
+        while self.place() != places {
+            admin.handoff_to(Selector::Tuple(self.tuples[1]), to).unwrap();
+            assert!(begun.elapsed() < LONG, "{:?} does not go to {to:?}: {:?}", self.load, admin.list());
+        }
+    }
+
+    /// No engine can have an end: both stay in the kernel.
+    #[track_caller]
+    pub fn goes_to_no_engine(&mut self) {
+        let tally = self.rig.admin.handoff_to(Selector::Tuple(self.tuples[1]), Destination::Engine).unwrap();
+        assert_eq!((tally.count, tally.failed), (1, 1));
+        assert_eq!(self.place(), ["kernel"; 2]);
     }
 
     #[track_caller]

@@ -10,6 +10,8 @@ pub struct Venue {
     pub listens: &'static str,
     /// The address at which the other program asks for it.
     pub asked: &'static str,
+    /// The interface that the service has an engine for.
+    pub interface: Option<&'static str>,
 }
 
 /// A row of the matrix: its name, and how the venue is made.
@@ -24,11 +26,11 @@ pub const PLACES: &[Place] = &[
 ];
 
 fn loopback_v4() -> Venue {
-    Venue { namespaces: vec![Netns::new("pairs")], listens: "127.0.0.1", asked: "127.0.0.1" }
+    Venue { namespaces: vec![Netns::new("pairs")], listens: "127.0.0.1", asked: "127.0.0.1", interface: None }
 }
 
 fn loopback_v6() -> Venue {
-    Venue { namespaces: vec![Netns::new("pairs")], listens: "::1", asked: "::1" }
+    Venue { namespaces: vec![Netns::new("pairs")], listens: "::1", asked: "::1", interface: None }
 }
 
 fn two_namespaces() -> Venue {
@@ -37,7 +39,12 @@ fn two_namespaces() -> Venue {
     for (namespace, last) in namespaces.iter().zip([2, 3]) {
         namespace.run(&format!("ip addr add 10.70.0.{last}/24 dev wire"));
     }
-    Venue { namespaces, listens: "10.70.0.2", asked: "10.70.0.2" }
+    Venue { namespaces, listens: "10.70.0.2", asked: "10.70.0.2", interface: None }
+}
+
+/// An engine can have the end of the program that listens.
+pub fn with_an_engine() -> Venue {
+    Venue { interface: Some("wire"), ..two_namespaces() }
 }
 
 /// The namespace of the program that listens translates an address that is published to its own.

@@ -1,6 +1,8 @@
 //! Encoding of the parts of messages.
 
-use super::{Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred};
+use super::{
+    Destination, Entry, FollowedPair, Incoming, Loss, ProgramId, RawSizes, Selector, Sizes, Told, Transferred,
+};
 use crate::codec::Field;
 
 impl Field for Loss {
@@ -98,6 +100,22 @@ impl Field for Selector {
             0 => Selector::All,
             1 => Selector::Port(Field::take(from)?),
             2 => Selector::Tuple(Field::take(from)?),
+            _ => return None,
+        })
+    }
+}
+
+impl Field for Destination {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(match self {
+            Destination::Engine => 0,
+            Destination::Pair => 1,
+        });
+    }
+    fn take(from: &mut &[u8]) -> Option<Destination> {
+        Some(match u8::take(from)? {
+            0 => Destination::Engine,
+            1 => Destination::Pair,
             _ => return None,
         })
     }

@@ -122,6 +122,16 @@ impl Selector {
     }
 }
 
+/// Where a request hands connections over to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Destination {
+    /// The engine of the interface that leads to the other end, or the program's own there.
+    Engine,
+    /// The memory that both ends' programs share, with the other end.
+    Pair,
+}
+
 /// A program, by its process and user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProgramId {

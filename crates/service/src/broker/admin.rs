@@ -5,7 +5,7 @@ use super::connection::Connection;
 use super::engine_slot::EngineSlot;
 use super::state::{Goal, State};
 use super::stay_reason::StayReason;
-use baton_ipc::message::{Reply, Selector};
+use baton_ipc::message::{Destination, Reply, Selector};
 use baton_policy::Reason;
 use rustix::process::geteuid;
 use std::collections::BTreeSet;
@@ -62,10 +62,15 @@ impl Broker {
         self.tell_client(client, &done, Vec::new());
     }
 
-    pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector) {
+    pub(super) fn begin_handoff(&mut self, asker: Asker, which: Selector, to: Option<Destination>) {
         let visible = self.visible(asker.client, which);
-        self.log_asked(Some(asker), &format!("{} connections are to go to the engine", visible.len()));
-        self.prepare_all(Some(asker), visible, 0, Then::Answer);
+        let place = match to {
+            None => "where they were",
+            Some(Destination::Pair) => "into pairs",
+            Some(_) => "to the engine",
+        };
+        self.log_asked(Some(asker), &format!("{} connections are to go {place}", visible.len()));
+        self.prepare_all(Some(asker), (visible, to), 0, Then::Answer);
     }
 
     pub(super) fn begin_home(&mut self, asker: Asker, which: Selector) {
@@ -120,11 +125,18 @@ impl Broker {
     /// Moves connections to the engine again, where their programs allow it.
     pub(super) fn prepare_again(&mut self, which: Vec<u64>) {
         if !which.is_empty() {
-            self.prepare_all(None, which, 0, Then::Answer);
+            self.prepare_all(None, (which, None), 0, Then::Answer);
         }
     }
 
-    fn prepare_all(&mut self, asker: Option<Asker>, which: Vec<u64>, pause_us: u64, then: Then) {
+    /// Moves connections out of the kernel: where they were before, or to a place that is named.
+    fn prepare_all(
+        &mut self,
+        asker: Option<Asker>,
+        (which, to): (Vec<u64>, Option<Destination>),
+        pause_us: u64,
+        then: Then,
+    ) {
         let is_kernel = |connection: &Connection| matches!(connection.state, State::Kernel(_));
         let there = |id: &u64| self.connections.get(*id).is_some_and(is_kernel);
         let waiting: BTreeSet<u64> = which.into_iter().filter(there).collect();
@@ -132,6 +144,7 @@ impl Broker {
         for id in waiting {
             let Some((connection, kernel)) = self.connections.take(id, State::in_kernel) else { continue };
             connection.enter(State::Preparing(kernel));
+            connection.goes_to = to;
             let client = connection.client;
             self.tell_client(client, &Reply::Prepare { id }, Vec::new());
         }
@@ -193,7 +206,7 @@ impl Broker {
         while let Some(at) = self.jobs.iter().position(returning) {
             let job = self.jobs.swap_remove(at);
             let Then::Return(back) = job.then else { unreachable!("the search matched this variant") };
-            self.prepare_all(job.asker, back, job.pause_us, Then::Answer);
+            self.prepare_all(job.asker, (back, None), job.pause_us, Then::Answer);
         }
     }
 }

@@ -327,7 +327,8 @@ impl Broker {
             Request::List { ask } => self.list(client, ask),
             Request::Loads { ask } => self.list_loads(Asker { client, ask }),
             Request::Events { ask, after, most } => self.show_events(Asker { client, ask }, after, most),
-            Request::Handoff { ask, which } => self.begin_handoff(Asker { client, ask }, which),
+            Request::Handoff { ask, which } => self.begin_handoff(Asker { client, ask }, which, None),
+            Request::HandoffTo { ask, which, to } => self.begin_handoff(Asker { client, ask }, which, Some(to)),
             Request::Home { ask, which } => self.begin_home(Asker { client, ask }, which),
             Request::Stop { ask } if self.rules(client) => self.begin_stop(Some(Asker { client, ask })),
             Request::Upgrade { ask } if self.rules(client) => {

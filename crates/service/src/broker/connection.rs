@@ -5,7 +5,7 @@ use super::links::Links;
 use super::predicted::Predicted;
 use super::state::{InEngine, InKernel, Picked, State};
 use baton_engine::ledger::End;
-use baton_ipc::message::{Entry, ProgramId, Transferred};
+use baton_ipc::message::{Destination, Entry, ProgramId, Transferred};
 use baton_ipc::record::{Phase, Record};
 use baton_kernel::conntrack::Ending;
 use baton_kernel::kernel_side::Plan;
@@ -53,6 +53,8 @@ pub(super) struct Connection {
     pub closed: bool,
     /// The program has said that it has it, to this broker. Earlier words were for a predecessor.
     pub confirmed: bool,
+    /// If somebody has asked for a move to a certain place, that place.
+    pub goes_to: Option<Destination>,
     /// If it is to return to the engine by itself, the condition for that.
     pub returns: Option<Return>,
     pub why: Reason,
@@ -87,6 +89,7 @@ impl Connection {
             waited: None,
             closed: false,
             confirmed: true,
+            goes_to: None,
             returns: None,
             why: Reason::HandedOver,
             since: now,

@@ -9,7 +9,7 @@ use super::state::{Arrival, Bringing, Goal, Holding, InKernel, Recall, Starting,
 use super::stay_reason::StayReason;
 use super::stranded::no_route;
 use super::transfer::{Direction, HandedOff, Landed, Terms, is_unsettled, without_route};
-use baton_ipc::message::{Incoming, Reply, Told};
+use baton_ipc::message::{Destination, Incoming, Reply, Told};
 use baton_ipc::order::Order;
 use baton_ipc::record;
 use baton_kernel::Captured;
@@ -175,7 +175,10 @@ impl Broker {
 
     /// The program has stopped using the descriptor, or (`free` is false) cannot.
     pub(super) fn on_ready(&mut self, id: u64, free: bool) {
-        if self.connections.get(id).is_some_and(|connection| connection.plan.between.is_some()) {
+        let Some(connection) = self.connections.known_mut(id) else { return };
+        let goes_to = connection.goes_to.take();
+        let into_pair = goes_to.map_or(connection.plan.between.is_some(), |to| to == Destination::Pair);
+        if into_pair {
             return self.on_ready_between(id, free);
         }
         let Some((connection, kernel)) = self.connections.take(id, State::preparing) else { return };
@@ -192,11 +195,7 @@ impl Broker {
         }
         match self.plan(client, &fd, Some(id)) {
             Ok((plan, slot)) if plan.tuple() == tuple => {
-                let Broker { connections, slots, .. } = self;
-                if let Some(connection) = connections.known_mut(id) {
-                    connection.keep_packets(slots);
-                    (connection.plan, connection.slot) = (plan, slot);
-                }
+                self.replan(id, plan, slot);
                 self.hold(id);
             }
             Ok(_) => self.stays_in_kernel(id, other_connection()),
@@ -207,6 +206,16 @@ impl Broker {
                 self.stays_in_kernel(id, why);
             }
         }
+    }
+
+    /// A connection in the kernel is about to go elsewhere, or by another way.
+    pub(super) fn replan(&mut self, id: u64, plan: Plan, slot: usize) {
+        let Broker { connections, slots, .. } = self;
+        if let Some(connection) = connections.known_mut(id) {
+            connection.keep_packets(slots);
+            connection.slot = slot;
+        }
+        connections.replan(id, plan);
     }
 
     /// Asks the engine to hold the frames of a connection in the kernel.

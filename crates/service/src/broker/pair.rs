@@ -132,28 +132,34 @@ impl Broker {
 
     /// The program has stopped using one end, or (`free` is false) cannot.
     pub(super) fn on_ready_between(&mut self, id: u64, free: bool) {
-        let peer = self.other_end(id);
-        let why = match peer {
-            _ if !free => StayReason::new(Reason::InUse, Reason::InUse.text()),
-            _ if self.stopping => StayReason::new(Reason::Stopping, Reason::Stopping.text()),
-            Some(peer) => match self.plan_again(id) {
-                Ok(()) => return self.meet(id, peer),
+        let why = if !free {
+            StayReason::new(Reason::InUse, Reason::InUse.text())
+        } else if self.stopping {
+            StayReason::new(Reason::Stopping, Reason::Stopping.text())
+        } else {
+            match self.plan_again(id).map(|()| self.other_end(id)) {
+                Ok(Some(peer)) => return self.meet(id, peer),
+                Ok(None) => StayReason::new(Reason::PeerNotServed, Reason::PeerNotServed.text()),
                 Err(why) => why,
-            },
-            None => StayReason::new(Reason::PeerNotServed, Reason::PeerNotServed.text()),
+            }
         };
         self.does_not_meet(id, why);
     }
 
-    /// Plans a known end anew: the firewall's rules may have changed since.
+    /// Plans a known end anew: the firewall's rules may have changed since, or it was in an engine.
     pub(super) fn plan_again(&mut self, id: u64) -> Result<(), StayReason> {
         let Broker { connections, kernel, .. } = self;
         let connection = connections.get(id).ok_or(Refusal::NotConnected)?;
         let plan = kernel.plan_between(&connection.fd).map_err(|error| StayReason::from(&error))?;
+        let client = connection.client;
         if plan.tuple() != connection.tuple() {
             return Err(other_connection());
         }
-        connections.replan(id, plan);
+        if !self.may_pair(client) {
+            return Err(StayReason::new(Reason::RuleNever, "the service or the program makes no pairs"));
+        }
+        let slot = self.slot_between();
+        self.replan(id, plan, slot);
         Ok(())
     }
 
