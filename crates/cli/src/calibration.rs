@@ -2,7 +2,7 @@
 //! `baton run`.
 //!
 //! ```text
-//!   baton calibrate --> calibration.toml --> baton run, by default: `small N bytes`, or `never`
+//!   baton calibrate --> calibration.toml --> baton run, by default: `small N bytes`, or `pairs`
 //!                                       --> a policy with `small` or `predict`: the figures for these
 //! ```
 //!
@@ -197,7 +197,7 @@ impl File {
 
 fn small(placement: &calibrate::Placement) -> Rule {
     let crossover = placement.crossover_bytes.and_then(NonZeroU64::new);
-    crossover.map_or(Rule::Never, |bytes| Rule::Small(Some(bytes)))
+    crossover.map_or(Rule::Pairs, |bytes| Rule::Small(Some(bytes)))
 }
 
 /// Gives the rules of a policy the figures of this machine, where they name none. Returns what is to be
@@ -221,7 +221,7 @@ pub fn source(policy: &Policy, path: &Path) -> Option<String> {
     let file = File::read(path).ok().flatten()?;
     let fitted = [Rule::Small(None), Rule::Predict(None)].map(|rule| file.fit(rule));
     let mut rules = policy.entries.iter().map(|entry| entry.rule).chain([policy.otherwise]);
-    rules.any(|rule| fitted.contains(&rule) && rule != Rule::Never).then_some(file.measured_at)
+    rules.any(|rule| fitted.contains(&rule) && rule != Rule::Pairs).then_some(file.measured_at)
 }
 
 #[cfg(test)]
@@ -252,7 +252,7 @@ mod tests {
     fn the_rule_is_that_of_the_placement() {
         let bytes = NonZeroU64::new(2048);
         assert_eq!(file(Some(2048)).rule(Placement::Direct), Some(Rule::Small(bytes)));
-        assert_eq!(file(None).rule(Placement::Direct), Some(Rule::Never));
+        assert_eq!(file(None).rule(Placement::Direct), Some(Rule::Pairs));
         assert_eq!(file(None).rule(Placement::Service), None);
     }
 

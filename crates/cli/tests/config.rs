@@ -173,7 +173,7 @@ const REFUSED: [(&str, &[&str]); 33] = [
     (
         "[policy]\nrule = \"sometimes\"",
         &[
-            ":2: 'sometimes' is not a rule; write fcfs, never, small, small N bytes, predict, until bulk, or after N sends",
+            ":2: 'sometimes' is not a rule; write fcfs, never, pairs, small, small N bytes, predict, until bulk, or after N sends",
         ],
     ),
     ("[policy]\nrule = \"after 0 sends\"", &[":2:", "at least 1"]),

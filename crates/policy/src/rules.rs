@@ -42,6 +42,9 @@ pub enum Rule {
     /// than the move costs. Of those that find the engine full, the one that gains most takes a place
     /// over ([`Prices::takes_over`]). The default [`Prices`], if none are named.
     Predict(Option<Prices>),
+    /// `pairs`: to no engine. If both ends are on this machine, into memory that their programs share, after
+    /// [`SMALL_SENDS`] requests to send.
+    Pairs,
     /// `never`.
     Never,
 }
@@ -118,6 +121,8 @@ pub enum Wait {
 pub enum Stay {
     /// Its rule is `never`.
     Rule,
+    /// Its rule is `pairs`. The caller knows whether both ends are on this machine.
+    OnlyPairs,
     /// Its handoff failed (CH §3.3).
     Failed,
     /// It was given back.
@@ -153,7 +158,7 @@ impl Stay {
     /// The reason with its code.
     pub const fn reason(self) -> Reason {
         match self {
-            Stay::Rule => Reason::RuleNever,
+            Stay::Rule | Stay::OnlyPairs => Reason::RuleNever,
             Stay::Failed => Reason::HandoffFailed,
             Stay::Restored => Reason::Restored,
         }
@@ -173,6 +178,7 @@ impl fmt::Display for Decision {
             Decision::NotYet(Wait::Packets(expected)) => write!(f, "{expected}, for which a move does not pay"),
             Decision::NotYet(Wait::Condition) => f.write_str("it moves once the conditions of a rule hold"),
             Decision::Never(Stay::Rule) => f.write_str("its rule is never to move"),
+            Decision::Never(Stay::OnlyPairs) => f.write_str("its rule is to move into a pair only"),
             Decision::Never(Stay::Failed) => f.write_str("its handoff failed before"),
             Decision::Never(Stay::Restored) => f.write_str("it was given back to the kernel"),
         }
@@ -190,12 +196,15 @@ impl Rule {
         let due = match self {
             Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
-            Rule::Small(_) => SMALL_SENDS,
+            Rule::Small(_) | Rule::Pairs => SMALL_SENDS,
             Rule::Predict(_) => PREDICT_SENDS,
             Rule::Never => return Decision::Never(Stay::Rule),
         };
         if let Some(more) = NonZeroU64::new(due.saturating_sub(known.sends)) {
             return Decision::NotYet(Wait::Sends(more));
+        }
+        if self == Rule::Pairs {
+            return Decision::Never(Stay::OnlyPairs);
         }
         if let Rule::Small(bytes) = self
             && known.bytes / known.sends.max(1) > bytes.map_or(SMALL_BYTES, NonZeroU64::get)
@@ -426,7 +435,7 @@ pub fn for_ports(rule: Rule, ports: &[String]) -> Result<Policy, crate::bounds::
 /// The error for a word that names no rule.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "'{0}' is not a rule; write fcfs, never, small, small N bytes, predict, until bulk, or after N sends, with N at least 1"
+    "'{0}' is not a rule; write fcfs, never, pairs, small, small N bytes, predict, until bulk, or after N sends, with N at least 1"
 )]
 pub struct NoRule(String);
 
@@ -438,6 +447,7 @@ impl FromStr for Rule {
         match words[..] {
             ["fcfs"] => Ok(Rule::FirstCome),
             ["never"] => Ok(Rule::Never),
+            ["pairs"] => Ok(Rule::Pairs),
             ["small"] => Ok(Rule::Small(None)),
             ["small", bytes, "bytes"] => bytes.parse().map(|it| Rule::Small(Some(it))).map_err(|_| NoRule(text.into())),
             ["predict"] => Ok(Rule::Predict(None)),
@@ -461,6 +471,7 @@ impl fmt::Display for Rule {
             Rule::Predict(None) => f.write_str("predict"),
             Rule::Predict(Some(prices)) => write!(f, "predict {prices}"),
             Rule::UntilBulk => f.write_str("until bulk"),
+            Rule::Pairs => f.write_str("pairs"),
             Rule::Never => f.write_str("never"),
         }
     }

@@ -41,6 +41,8 @@ fn who_moves_when() {
         (t4, 3, FULL, NotYet(Wait::Sends(sends(1)))),
         (t4, 4, FULL, NotYet(Wait::Room)),
         (Rule::UntilBulk, 0, ROOMY, Move),
+        (Rule::Pairs, SMALL_SENDS - 1, ROOMY, NotYet(Wait::Sends(sends(1)))),
+        (Rule::Pairs, SMALL_SENDS, ROOMY, Never(Stay::OnlyPairs)),
         (Rule::Never, 100, ROOMY, Never(Stay::Rule)),
     ];
     for (rule, count, room, decision) in table {

@@ -11,7 +11,7 @@ use crate::sharing::Sharing;
 use crate::turned_away::{ALONE, FULL};
 use baton_ipc::message::Told;
 use baton_policy::conditions::{Direction, Facts};
-use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Wait};
+use baton_policy::rules::{Decision, History, Room, Rule, Ruling, Stay, Wait};
 use baton_policy::{Reason, Refusal};
 use std::net::IpAddr;
 use std::os::fd::RawFd;
@@ -221,6 +221,7 @@ impl Candidate {
         // The rules weigh an engine against the kernel. Memory that two programs share costs less than both.
         let decision = match decision {
             Decision::NotYet(_) if self.origin.is_between() && self.origin.age() >= JOIN_AGE => Decision::Move,
+            Decision::Never(Stay::OnlyPairs) if self.origin.is_between() => Decision::Move,
             decision => decision,
         };
         self.reason = decision.reason();

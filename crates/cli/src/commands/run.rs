@@ -48,8 +48,9 @@ const LIBRARY: &str = "libbaton_shim.so";
 pub struct Args {
     /// When a connection moves: fcfs (at once), small (after 32 sends, if they were small), 'small N
     /// bytes' (if they had at most N bytes), predict (once it is expected to send enough yet),
-    /// 'until bulk', 'after N sends', or never.
-    /// The default keeps connections in the kernel where the engine measured slower: never on one
+    /// 'until bulk', 'after N sends', pairs (to no engine, only into memory that both ends on this
+    /// machine share), or never.
+    /// The default keeps connections in the kernel where the engine measured slower: pairs on one
     /// CPU, fcfs with --steer xdp, otherwise as `baton calibrate` found here, or small without that
     #[arg(long, value_name = "RULE", value_parser = |text: &str| text.parse::<Rule>())]
     policy: Option<Rule>,
@@ -248,8 +249,8 @@ fn placement(args: &Args) -> Placement {
 /// one CPU the engine competes with the program for it and only adds cost.
 fn by_default(args: &Args, placement: Placement, cpus: usize) -> (Rule, Option<String>) {
     if cpus == 1 {
-        let why = "with one CPU, connections stay in the kernel, which costs less there; --policy overrides this";
-        return (Rule::Never, Some(why.to_owned()));
+        let why = "with one CPU, no connection goes to an engine, which costs more there; --policy overrides this";
+        return (Rule::Pairs, Some(why.to_owned()));
     }
     if args.steer == "xdp" {
         return (Rule::FirstCome, None);
@@ -461,10 +462,10 @@ mod tests {
     }
 
     #[test]
-    fn on_one_cpu_only_what_is_asked_for_moves() {
+    fn on_one_cpu_only_what_is_asked_for_goes_to_an_engine() {
         let none = Path::new("/nowhere/calibration.toml");
-        assert_eq!(rule(&[], 1, none).0, Rule::Never);
-        assert_eq!(rule(&["--steer", "xdp"], 1, none).0, Rule::Never);
+        assert_eq!(rule(&[], 1, none).0, Rule::Pairs);
+        assert_eq!(rule(&["--steer", "xdp"], 1, none).0, Rule::Pairs);
     }
 
     #[test]
@@ -484,7 +485,7 @@ mod tests {
         let (direct, why) = rule(&[], 2, &path);
         assert_eq!(direct.to_string(), "small 2048 bytes");
         assert_eq!(why, format!("by the calibration of {}, the default is small 2048 bytes", file.measured_at));
-        assert_eq!(rule(&["--engine", "service"], 2, &path).0, Rule::Never);
+        assert_eq!(rule(&["--engine", "service"], 2, &path).0, Rule::Pairs);
         assert_eq!(rule(&["--steer", "xdp"], 2, &path).0, Rule::FirstCome);
         std::fs::write(&path, "format = 77").unwrap();
         assert_eq!(rule(&[], 2, &path).0, Rule::Small(None));

@@ -6,6 +6,7 @@
 use crate::load::Load;
 use crate::rig::{By, Rig};
 use crate::venue::{PLACES, Venue, with_an_engine};
+use baton_policy::rules::Rule;
 use baton_testkit::{need_program, need_root};
 
 /// The loads of this matrix.
@@ -99,6 +100,26 @@ fn to_an_engine_and_back_under_baton_run() {
 #[test]
 fn to_an_engine_and_back_through_the_api() {
     to_an_engine_and_back(By::Api);
+}
+
+/// A new policy with the rule `pairs` sends the end home that is in an engine. It leaves pairs alone, and `never` does not.
+#[test]
+fn a_policy_of_pairs_alone_takes_connections_from_engines() {
+    need_root!();
+    let mut rig = Rig::start(with_an_engine(), By::Run);
+    let mut line = rig.line(Load::Both);
+    line.home();
+    line.visit_engine();
+    line.rule(Rule::Pairs);
+    line.is_at(["kernel"; 2]);
+    line.go_on();
+    line.join_again();
+    line.rule(Rule::Pairs);
+    line.is_at(["pair"; 2]);
+    line.rule(Rule::Never);
+    line.is_at(["kernel"; 2]);
+    line.go_on();
+    line.finish();
 }
 
 /// Is to go from a pair to an engine where none can have it, and is joined again.

@@ -7,6 +7,7 @@ use crate::venue::Venue;
 use crate::words::{Answer, Count, MARK, Order};
 use baton_client::{Service, Tally};
 use baton_ipc::message::{Destination, Selector};
+use baton_policy::rules::{Policy, Rule};
 use baton_testkit::{LONG, Netns, Running, build_beside, run, wait_for};
 use baton_wire::addr::Tuple;
 use rustix::process::{Pid, Signal, kill_process};
@@ -318,6 +319,18 @@ impl Line<'_> {
             admin.handoff_to(Selector::Tuple(self.tuples[1]), to).unwrap();
             assert!(begun.elapsed() < LONG, "{:?} does not go to {to:?}: {:?}", self.load, admin.list());
         }
+    }
+
+    /// Gives the service a policy with this rule for all connections.
+    #[track_caller]
+    pub fn rule(&self, rule: Rule) {
+        self.rig.admin.reload(Some(&Policy::of(rule))).unwrap();
+    }
+
+    /// Checks where the end of the program that connects is, and that of the other.
+    #[track_caller]
+    pub fn is_at(&self, places: [&str; 2]) {
+        assert_eq!(self.place(), places, "{:?}", self.load);
     }
 
     /// No engine can have an end: both stay in the kernel.

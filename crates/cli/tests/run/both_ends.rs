@@ -5,15 +5,29 @@ use crate::world::{Account, World, baton, content, digest, times};
 use baton_client::Service;
 use baton_testkit::{Netns, Running, wait_for};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
 /// Redis and its benchmark, over loopback in a namespace. Every connection of both is joined with its other end, and
 /// every request is answered.
 pub fn redis_and_its_clients_share_memory(world: &World) {
+    redis_and_its_clients(world, |program| Command::new(program));
+}
+
+/// The same where all of them have one CPU, on which none goes to an engine.
+pub fn redis_and_its_clients_share_memory_on_one_cpu(world: &World) {
+    redis_and_its_clients(world, |program| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(program);
+        command
+    });
+}
+
+fn redis_and_its_clients(world: &World, begin: fn(&Path) -> Command) {
     const PORT: &str = "7000";
     let run = |words: &[&str]| {
-        let mut command = Command::new(baton());
+        let mut command = begin(baton());
         command.args(["run", "--explain", "--pair", "same-user", "--interface", "wire", "--steer", "tc", "--"]);
         command.args(words).stdin(Stdio::null());
         command

@@ -172,6 +172,15 @@ fn both_ends_of_a_connection_are_joined() {
 }
 
 #[test]
+fn both_ends_of_a_connection_are_joined_on_one_cpu() {
+    need_root!();
+    for program in ["clang", "redis-server", "redis-benchmark", "taskset"] {
+        need_program!(program);
+    }
+    both_ends::redis_and_its_clients_share_memory_on_one_cpu(&World::quiet());
+}
+
+#[test]
 fn few_connections_wait_for_a_server_that_uses_no_service() {
     need_root!();
     need_program!("python3");

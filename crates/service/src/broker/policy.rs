@@ -104,7 +104,13 @@ impl Broker {
     fn unwelcome(&self, policy: &Policy) -> Vec<u64> {
         self.connections.ids(|connection| {
             let is_there = !matches!(connection.state, State::Kernel(_) | State::Preparing(_) | State::Stranded(_));
-            is_there && matches!(policy.ruling(&connection.facts), Ruling::By { rule: Rule::Never, later: None, .. })
+            let Ruling::By { rule, later: None, .. } = policy.ruling(&connection.facts) else { return false };
+            let may_stay = match rule {
+                Rule::Never => false,
+                Rule::Pairs => connection.plan.between.is_some(),
+                _ => true,
+            };
+            is_there && !may_stay
         })
     }
 }
