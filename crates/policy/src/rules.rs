@@ -351,7 +351,7 @@ impl Policy {
         let (sends, bytes) = (facts.sends.unwrap_or(0), facts.bytes.unwrap_or(0));
         let known = Known { sends, bytes, expected: facts.expected, history };
         Some(match rule.decide(&known, room) {
-            Decision::Never(Stay::Rule) if later.is_some() => Decision::NotYet(Wait::Condition),
+            Decision::Never(Stay::Rule | Stay::OnlyPairs) if later.is_some() => Decision::NotYet(Wait::Condition),
             decision => decision,
         })
     }

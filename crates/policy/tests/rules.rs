@@ -241,13 +241,16 @@ fn bad_conditions_are_refused_with_a_remedy() {
 /// A rule whose conditions may hold later keeps one behind it from deciding for good.
 #[test]
 fn a_connection_waits_for_conditions_that_may_come() {
-    let policy =
-        Policy { entries: vec![entry(&[("bytes", "4 KiB - 64 KiB")], Rule::FirstCome)], ..Policy::of(Rule::Never) };
-    let decide = |bytes| policy.decide(&Facts { bytes, ..on_ports(1, 2) }, History::New, ROOMY);
-    assert_eq!(decide(Some(0)), Some(Decision::NotYet(Wait::Condition)));
-    assert_eq!(decide(Some(4 << 10)), Some(Decision::Move));
-    assert_eq!(decide(Some(65 << 10)), Some(Decision::Never(Stay::Rule)));
-    assert_eq!(decide(None), None);
+    for (otherwise, stay) in [(Rule::Never, Stay::Rule), (Rule::Pairs, Stay::OnlyPairs)] {
+        let entries = vec![entry(&[("bytes", "4 KiB - 64 KiB")], Rule::FirstCome)];
+        let policy = Policy { entries, otherwise };
+        let facts = Facts { sends: Some(SMALL_SENDS), ..on_ports(1, 2) };
+        let decide = |bytes| policy.decide(&Facts { bytes, ..facts.clone() }, History::New, ROOMY);
+        assert_eq!(decide(Some(0)), Some(Decision::NotYet(Wait::Condition)));
+        assert_eq!(decide(Some(4 << 10)), Some(Decision::Move));
+        assert_eq!(decide(Some(65 << 10)), Some(Decision::Never(stay)));
+        assert_eq!(decide(None), None);
+    }
 }
 
 #[test]

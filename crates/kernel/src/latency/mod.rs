@@ -30,6 +30,9 @@ use std::collections::VecDeque;
 /// The slots of a watch that is not for one connection. Each takes 70 KB of the kernel's memory.
 pub const SLOTS: u32 = 256;
 
+/// The most connections without a slot that a watch counts (`LEFT_OUT_MAX` in `latency.h`).
+pub const LEFT_OUT_MAX: u64 = 65_536;
+
 /// All that a watch has seen so far.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
@@ -39,7 +42,7 @@ pub struct Reading {
     pub earlier: Table,
     /// How many connections that is.
     pub earlier_count: u64,
-    /// Connections for which there was no slot. From 65,536 on they are no longer counted.
+    /// Connections for which there was no slot, counted up to [`LEFT_OUT_MAX`].
     pub left_out: u64,
 }
 

@@ -8,6 +8,7 @@ use super::html;
 use super::nanoseconds::time;
 use answers::Answers;
 use baton_apps::html_text::escape;
+use baton_kernel::latency::LEFT_OUT_MAX;
 use baton_latency::{Direction, Exemplar, Layer, Row, Table};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -255,7 +256,8 @@ impl Report {
             remarks.push(format!("{earlier} connections closed before and are only in the sums"));
         }
         if self.left_out > 0 {
-            remarks.push(format!("{} connections were not watched: all slots were taken", self.left_out));
+            let least = if self.left_out < LEFT_OUT_MAX { "" } else { "at least " };
+            remarks.push(format!("{least}{} connections were not watched: all slots were taken", self.left_out));
         }
         remarks
     }
@@ -431,6 +433,8 @@ mod tests {
         assert_eq!(lines[6].join(" "), "receive: no message was seen whole");
         assert!(text.contains("transmit: 3 came while another was followed; of 0 the end was not seen"));
         assert!(text.ends_with("5 connections were not watched: all slots were taken\n"), "{text}");
+        let text = Report { left_out: LEFT_OUT_MAX, ..report(1) }.text(false);
+        assert!(text.ends_with("\nat least 65536 connections were not watched: all slots were taken\n"), "{text}");
     }
 
     #[test]
