@@ -7,6 +7,7 @@ use baton_kernel::kernel_side::KernelError;
 use baton_kernel::steer::{Kind, Options, SteerError};
 use baton_mover::{MoveError, MoverConfig, MoverEvent};
 use baton_policy::Refusal;
+use baton_port::link;
 use baton_testkit::{need_program, need_root, wait_for};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -151,7 +152,12 @@ fn what_its_peer_has_reset_has_ended() {
                 world.mover.poll().unwrap();
                 rustix::io::ioctl_fionread(&peer).unwrap() == 6
             });
+            let wire = link::index("wire").unwrap();
+            let mut frames = || world.mover.kernel().steering(wire).unwrap().counters().unwrap().hit;
+            wait_for("its acknowledgement", || frames() > 0);
+            let before = frames();
             drop(peer);
+            wait_for("the reset", || frames() > before);
             let aborted = world.mover.restore(name).expect_err("it was reset");
             assert_eq!(aborted.step, Step::Stop, "{aborted}");
             assert!(matches!(aborted.cause, MoveError::Ended), "{aborted}");
