@@ -71,6 +71,7 @@ reasons! {
     PeerNotServed Service "peer-not-served": "its other end is on this machine, and no program that uses the service has it"; "start the program at the other end under `baton run`, too".
     OtherUser Service "other-user": "its other end belongs to a program of another user"; "set `pair = \"any\"` in the service's configuration to join them".
     RuleNever Program "rule-never": "the policy keeps it in the kernel, or `--ports` does not name its port"; "name its port, or choose another policy".
+    OnlyPairs Program "only-pairs": "the rule `pairs` sends it to no engine, and its other end is not known to be on this machine"; "nothing, or choose another policy: `baton run --explain` says why this is the default".
     HandoffFailed Service "handoff-failed": "its handoff failed before"; "look into the service's log for the first failure".
     PolicyChanged Service "policy-changed": "a new policy was loaded, by which it may not be there"; "nothing: `baton policy explain` names the rule".
     Restored Service "restored": "it was given back to the kernel on request"; "use `baton handoff` to move it again".

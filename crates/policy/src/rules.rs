@@ -42,8 +42,8 @@ pub enum Rule {
     /// than the move costs. Of those that find the engine full, the one that gains most takes a place
     /// over ([`Prices::takes_over`]). The default [`Prices`], if none are named.
     Predict(Option<Prices>),
-    /// `pairs`: to no engine. If both ends are on this machine, into memory that their programs share, after
-    /// [`SMALL_SENDS`] requests to send.
+    /// `pairs`: to no engine. If both ends are on this machine, into memory that their programs share; the caller
+    /// knows whether they are.
     Pairs,
     /// `never`.
     Never,
@@ -121,7 +121,7 @@ pub enum Wait {
 pub enum Stay {
     /// Its rule is `never`.
     Rule,
-    /// Its rule is `pairs`. The caller knows whether both ends are on this machine.
+    /// Its rule is `pairs`.
     OnlyPairs,
     /// Its handoff failed (CH §3.3).
     Failed,
@@ -158,7 +158,8 @@ impl Stay {
     /// The reason with its code.
     pub const fn reason(self) -> Reason {
         match self {
-            Stay::Rule | Stay::OnlyPairs => Reason::RuleNever,
+            Stay::Rule => Reason::RuleNever,
+            Stay::OnlyPairs => Reason::OnlyPairs,
             Stay::Failed => Reason::HandoffFailed,
             Stay::Restored => Reason::Restored,
         }
@@ -196,15 +197,13 @@ impl Rule {
         let due = match self {
             Rule::FirstCome | Rule::UntilBulk => 0,
             Rule::AfterSends(sends) => sends.get(),
-            Rule::Small(_) | Rule::Pairs => SMALL_SENDS,
+            Rule::Small(_) => SMALL_SENDS,
             Rule::Predict(_) => PREDICT_SENDS,
+            Rule::Pairs => return Decision::Never(Stay::OnlyPairs),
             Rule::Never => return Decision::Never(Stay::Rule),
         };
         if let Some(more) = NonZeroU64::new(due.saturating_sub(known.sends)) {
             return Decision::NotYet(Wait::Sends(more));
-        }
-        if self == Rule::Pairs {
-            return Decision::Never(Stay::OnlyPairs);
         }
         if let Rule::Small(bytes) = self
             && known.bytes / known.sends.max(1) > bytes.map_or(SMALL_BYTES, NonZeroU64::get)

@@ -41,7 +41,7 @@ fn who_moves_when() {
         (t4, 3, FULL, NotYet(Wait::Sends(sends(1)))),
         (t4, 4, FULL, NotYet(Wait::Room)),
         (Rule::UntilBulk, 0, ROOMY, Move),
-        (Rule::Pairs, SMALL_SENDS - 1, ROOMY, NotYet(Wait::Sends(sends(1)))),
+        (Rule::Pairs, 0, ROOMY, Never(Stay::OnlyPairs)),
         (Rule::Pairs, SMALL_SENDS, ROOMY, Never(Stay::OnlyPairs)),
         (Rule::Never, 100, ROOMY, Never(Stay::Rule)),
     ];
@@ -244,8 +244,7 @@ fn a_connection_waits_for_conditions_that_may_come() {
     for (otherwise, stay) in [(Rule::Never, Stay::Rule), (Rule::Pairs, Stay::OnlyPairs)] {
         let entries = vec![entry(&[("bytes", "4 KiB - 64 KiB")], Rule::FirstCome)];
         let policy = Policy { entries, otherwise };
-        let facts = Facts { sends: Some(SMALL_SENDS), ..on_ports(1, 2) };
-        let decide = |bytes| policy.decide(&Facts { bytes, ..facts.clone() }, History::New, ROOMY);
+        let decide = |bytes| policy.decide(&Facts { bytes, ..on_ports(1, 2) }, History::New, ROOMY);
         assert_eq!(decide(Some(0)), Some(Decision::NotYet(Wait::Condition)));
         assert_eq!(decide(Some(4 << 10)), Some(Decision::Move));
         assert_eq!(decide(Some(65 << 10)), Some(Decision::Never(stay)));

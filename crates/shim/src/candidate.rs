@@ -219,9 +219,10 @@ impl Candidate {
         let decision = config().policy.decide(&facts, History::New, Room { connections: 0, at_most: 1, load_limit: 1 });
         let decision = decision.unwrap_or(Decision::Move);
         // The rules weigh an engine against the kernel. Memory that two programs share costs less than both.
+        let (between, old) = (self.origin.is_between(), self.origin.age() >= JOIN_AGE);
         let decision = match decision {
-            Decision::NotYet(_) if self.origin.is_between() && self.origin.age() >= JOIN_AGE => Decision::Move,
-            Decision::Never(Stay::OnlyPairs) if self.origin.is_between() => Decision::Move,
+            Decision::NotYet(_) | Decision::Never(Stay::OnlyPairs) if between && old => Decision::Move,
+            Decision::Never(Stay::OnlyPairs) if between => Decision::NotYet(Wait::Condition),
             decision => decision,
         };
         self.reason = decision.reason();
@@ -229,7 +230,7 @@ impl Candidate {
             Decision::NotYet(wait) => {
                 let more = if let Wait::Sends(more) = wait { more.get() } else { RETRY_SENDS };
                 self.ask_after(sends + more);
-                self.join_at = self.origin.is_between().then(|| self.origin.established + JOIN_AGE);
+                self.join_at = between.then(|| self.origin.established + JOIN_AGE);
             }
             // If it does not move after this, the cause is a call in the kernel at each attempt.
             Decision::Move => self.reason = Some(Reason::InUse),

@@ -89,6 +89,7 @@ fn by_an_engine(rig: &mut Rig, load: Load) {
 
 fn to_an_engine_and_back(by: By) {
     need_root!();
+    need_program!("clang");
     each_load("two namespaces, with an engine", with_an_engine(), by, by_an_engine);
 }
 
@@ -106,6 +107,7 @@ fn to_an_engine_and_back_through_the_api() {
 #[test]
 fn a_policy_of_pairs_alone_takes_connections_from_engines() {
     need_root!();
+    need_program!("clang");
     let mut rig = Rig::start(with_an_engine(), By::Run);
     let mut line = rig.line(Load::Both);
     line.home();

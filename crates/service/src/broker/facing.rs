@@ -49,9 +49,9 @@ impl Broker {
                 let waits = |id| self.connections.get(id).is_some_and(|it| !it.state.is_away());
                 self.connections.facing(plan).into_iter().any(waits)
             }
-            // By `pairs` none goes to an engine, and by `never` none goes into a pair either.
-            Err(why) if why.code == Reason::RuleNever => true,
-            Err(why) => [Refusal::NotSteerable, Refusal::Translated].map(Reason::from).contains(&why.code),
+            Err(why) => {
+                [Refusal::NotSteerable.into(), Refusal::Translated.into(), Reason::OnlyPairs].contains(&why.code)
+            }
         };
         if !may || !self.may_pair(client) {
             return None;
