@@ -166,6 +166,32 @@ fn current_target(slot_ref: &SlotRef) -> (CallTarget, bool) {
     }
 }
 
+/// A call that the kernel serves and that moves no connection, if that is known at once. Otherwise [`target`]
+/// decides. A program may make no other calls, so this one costs as little as it can.
+pub fn stays(fd: RawFd) -> Option<KernelCall> {
+    stays_after(fd, 0)
+}
+
+/// As [`stays`], for a request to send, which is counted if the kernel serves it.
+pub fn stays_to_send(fd: RawFd) -> Option<KernelCall> {
+    stays_after(fd, 1)
+}
+
+fn stays_after(fd: RawFd, more: u64) -> Option<KernelCall> {
+    if !table::is_known(fd) {
+        return Some(KernelCall::none());
+    }
+    let slot_ref = table::find(fd)?;
+    let body = slot_ref.try_read()?;
+    let State::Kernel(candidate) = &body.state else { return None };
+    let slot = slot_ref.slot;
+    if candidate.is_due(slot.sends.load(Ordering::Relaxed) + more) {
+        return None;
+    }
+    slot.sends.fetch_add(more, Ordering::Relaxed);
+    Some(KernelCall::on(slot))
+}
+
 /// As [`target`], for a request to send, which is counted.
 pub fn target_to_send(fd: RawFd) -> CallTarget {
     if let Some(slot_ref) = table::find(fd) {

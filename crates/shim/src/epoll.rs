@@ -78,7 +78,8 @@ fn look_up(id: SlotId) -> Option<(Readiness, u64)> {
 impl Set {
     /// Collects at most `room` events of connections in an engine. Polls the engines first.
     pub fn collect(&self, room: usize) -> Vec<Interest> {
-        if locked(&self.entries).is_empty() && !self.has_ready() {
+        let may_become_ready = || service::is_used() && !locked(&self.entries).is_empty();
+        if !self.has_ready() && !may_become_ready() {
             return Vec::new();
         }
         // If the program has not read the input of an earlier report, there is no hurry to poll for

@@ -135,6 +135,13 @@ impl SlotRef {
         (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
     }
 
+    /// As [`SlotRef::read`], if the lock is free: does not wait, and leaves `errno` unchanged.
+    pub fn try_read(&self) -> Option<Reading> {
+        let slot = self.slot;
+        let body = Counted::if_free(|| slot.body.try_read().ok())?;
+        (self.slot.generation.load(Ordering::Acquire) == self.generation).then_some(body)
+    }
+
     /// Locks the slot for writing. Returns `None` if it was released since.
     pub fn write(&self) -> Option<Writing> {
         let slot = self.slot;

@@ -8,6 +8,7 @@ use super::fail;
 use crate::connection::{self, Held, at, bring_home};
 use crate::locks::locked;
 use crate::os::cancel::Deferred;
+use crate::os::errno::preserving;
 use crate::os::real;
 use crate::table::{self, find, is_known, is_set};
 use crate::{account, epoll};
@@ -50,7 +51,9 @@ fn lingers(fd: RawFd) -> bool {
 /// # Safety
 /// As for libc's function of this name.
 pub(super) unsafe fn close(fd: c_int) -> c_int {
-    closing(fd);
+    if is_known(fd) {
+        preserving(|| closing(fd));
+    }
     // SAFETY: the arguments are the program's.
     unsafe { real::close(fd) }
 }

@@ -1,6 +1,6 @@
-//! The exported functions, except those in assembly ([`super::processes`]). Each preserves the
-//! program's `errno` ([`errno`](crate::os::errno)) and calls the function of the same name in one of
-//! these modules.
+//! The exported functions, except those in assembly ([`super::processes`]). Each calls the function of
+//! the same name in one of these modules, and preserves the program's `errno` ([`errno`](crate::os::errno))
+//! unless that function does ([`unless`](super::unless)).
 //!
 //! Safety rules: each function has the name and the type that libc's headers give it. `fcntl`, `ioctl` and `syscall`,
 //! which C declares with a variable number of arguments, take as many integers as there can be: these are in the same
@@ -16,7 +16,7 @@ use libc::{
 };
 
 macro_rules! exported {
-    ($($module:ident {
+    ($by:ident: $($module:ident {
         $($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)*
     })*) => {$($(
         /// # Safety
@@ -24,12 +24,17 @@ macro_rules! exported {
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name($($arg: $type),*) -> $result {
             // SAFETY: the arguments are the program's.
-            preserving(|| unsafe { $module::$name($($arg),*) })
+            $by(|| unsafe { $module::$name($($arg),*) })
         }
     )*)*};
 }
 
-exported! {
+/// Makes a call of a function that preserves the program's `errno` itself.
+fn as_it_is<R>(call: impl FnOnce() -> R) -> R {
+    call()
+}
+
+exported! { as_it_is:
     transfers {
         read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t;
         __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t;
@@ -47,16 +52,26 @@ exported! {
         __recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, room: size_t, flags: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> ssize_t;
         sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, addr: *const sockaddr, size: socklen_t) -> ssize_t;
     }
+    files {
+        sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t;
+        sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t;
+        splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
+    }
+    sockets {
+        getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int;
+        setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int;
+    }
+    descriptors {
+        close(fd: c_int) -> c_int;
+    }
+}
+
+exported! { preserving:
     messages {
         sendmsg(fd: c_int, msg: *const msghdr, flags: c_int) -> ssize_t;
         recvmsg(fd: c_int, msg: *mut msghdr, flags: c_int) -> ssize_t;
         sendmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
         recvmmsg(fd: c_int, msgs: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
-    }
-    files {
-        sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t;
-        sendfile64(out: c_int, from: c_int, at: *mut off64_t, count: size_t) -> ssize_t;
-        splice(from: c_int, from_at: *mut off64_t, to: c_int, to_at: *mut off64_t, len: size_t, flags: c_uint) -> ssize_t;
     }
     sockets {
         socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
@@ -66,11 +81,8 @@ exported! {
         shutdown(fd: c_int, how: c_int) -> c_int;
         getsockname(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int;
         getpeername(fd: c_int, addr: *mut sockaddr, size: *mut socklen_t) -> c_int;
-        getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, size: *mut socklen_t) -> c_int;
-        setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int;
     }
     descriptors {
-        close(fd: c_int) -> c_int;
         close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
         closefrom(first: c_int) -> ();
         dup(fd: c_int) -> c_int;

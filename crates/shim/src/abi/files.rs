@@ -2,12 +2,15 @@
 //!
 //! Safety rules, besides those of [`super`]: a position is null or an `off_t` of the program. It is read before the
 //! transfer and written after one that moved bytes.
+//!
+//! These functions preserve the program's `errno` themselves.
 
-use super::{fail, finish};
-use crate::connection::{CallTarget, bring_home, target};
+use super::{fail, finish, unless};
+use crate::connection::{CallTarget, bring_home, stays, target};
 use crate::os::buffers::MAX_RW_COUNT;
 use crate::os::cancel::Deferred;
-use crate::os::{last_errno, real, set_errno, socket};
+use crate::os::errno::preserving;
+use crate::os::{real, socket};
 use crate::table::is_known;
 use crate::transfer::{Done, send_file};
 use baton_consumer::held::interrupted;
@@ -20,9 +23,19 @@ use rustix::fs::{FileType, SeekFrom, fstat, seek};
 pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::sendfile(out, from, at, count) };
-    if !is_known(out) {
-        return kernel();
-    }
+    // SAFETY: as above.
+    unless(stays(out), kernel, || unsafe { send_known(out, from, at, count, kernel) })
+}
+
+/// # Safety
+/// As for `sendfile`.
+unsafe fn send_known(
+    out: c_int,
+    from: c_int,
+    at: *mut off_t,
+    count: size_t,
+    kernel: impl FnOnce() -> ssize_t,
+) -> ssize_t {
     if interrupted() {
         return fail(libc::EAGAIN);
     }
@@ -40,7 +53,7 @@ pub(super) unsafe fn sendfile(out: c_int, from: c_int, at: *mut off_t, count: si
         bring_home(out, Reason::SendfileOfNoFile);
         return kernel();
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     let begin = match unsafe { at.as_ref() } {
         Some(at) if *at < 0 => return fail(libc::EINVAL),
         Some(at) => *at as u64,
@@ -79,9 +92,8 @@ pub(super) unsafe fn splice(
     flags: c_uint,
 ) -> ssize_t {
     for fd in [from, to].into_iter().filter(|fd| is_known(*fd)) {
-        let (_deferred, errno) = (Deferred::new(), last_errno());
-        bring_home(fd, Reason::Splice);
-        set_errno(errno);
+        let _deferred = Deferred::new();
+        preserving(|| bring_home(fd, Reason::Splice));
     }
     // SAFETY: the arguments are the program's.
     unsafe { real::splice(from, from_at, to, to_at, len, flags) }

@@ -29,6 +29,8 @@ mod signals;
 mod sockets;
 mod transfers;
 
+use crate::connection::KernelCall;
+use crate::os::errno::{Outcome, preserving};
 use crate::os::set_errno;
 use crate::transfer::Done;
 use libc::c_int;
@@ -37,6 +39,17 @@ use libc::c_int;
 fn fail<R: From<i8>>(errno: i32) -> R {
     set_errno(errno);
     R::from(-1)
+}
+
+/// Makes a call that `stays` in the kernel as the program's own: it costs hardly more, since the library touches
+/// no `errno` and nothing in it can be cancelled. Any other is served by `ours`, which has the program's `errno`
+/// preserved.
+#[inline(always)]
+fn unless<R: Outcome>(stays: Option<KernelCall>, kernel: impl FnOnce() -> R, ours: impl FnOnce() -> R) -> R {
+    match stays {
+        Some(_call) => kernel(),
+        None => preserving(ours),
+    }
 }
 
 /// Converts a result to C's convention. If the kernel serves the call, `kernel` makes it.

@@ -3,8 +3,8 @@
 //! Safety rules, besides those of [`super`]: an address is read only as far as its family, and only if it is that long.
 //! An answer is cut to the room that the program's length says, and the length is written last.
 
-use super::fail;
-use crate::connection::{self, CallTarget, Held, at, begin, bring_home, target};
+use super::{fail, unless};
+use crate::connection::{self, CallTarget, Held, at, begin, bring_home, stays, target};
 use crate::options::{self, Answer};
 use crate::os::cancel::Deferred;
 use crate::os::socket::Name;
@@ -199,6 +199,19 @@ pub(super) unsafe fn getsockopt(
 ) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::getsockopt(fd, level, name, value, size) };
+    // SAFETY: as above.
+    unless(stays(fd), kernel, || unsafe { get_known(fd, level, name, (value, size), kernel) })
+}
+
+/// # Safety
+/// As for `getsockopt`.
+unsafe fn get_known(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    (value, size): (*mut c_void, *mut socklen_t),
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
     let Some(held) = at(fd) else {
         let done = kernel();
         // A program that checks whether `connect` succeeded: if the connection is due, it moves now.
@@ -214,7 +227,7 @@ pub(super) unsafe fn getsockopt(
         None => Answer::Husk,
     };
     match answer {
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         Answer::Value(bytes) => unsafe { write_out(&bytes, value, size, false) },
         Answer::Failed(errno) => fail(errno),
         Answer::Husk | Answer::Set => kernel(),
@@ -231,12 +244,25 @@ pub(super) unsafe fn getsockopt(
 pub(super) unsafe fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, size: socklen_t) -> c_int {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::setsockopt(fd, level, name, value, size) };
+    // SAFETY: as above.
+    unless(stays(fd), kernel, || unsafe { set_known(fd, level, name, (value, size), kernel) })
+}
+
+/// # Safety
+/// As for `setsockopt`.
+unsafe fn set_known(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    (value, size): (*const c_void, socklen_t),
+    kernel: impl FnOnce() -> c_int,
+) -> c_int {
     let Some(held) = at(fd) else { return kernel() };
     let _deferred = Deferred::new();
     if c_int::try_from(size).is_err() {
         return fail(libc::EINVAL);
     }
-    // SAFETY: as above.
+    // SAFETY: the caller's promise.
     let bytes = match unsafe { crate::os::buffers::write_buffer(value, size as usize) } {
         Ok(bytes) => bytes,
         Err(errno) => return fail(errno),

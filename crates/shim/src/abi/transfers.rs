@@ -3,12 +3,14 @@
 //! Safety rules, besides those of [`super`]: the program's buffers become slices by [`buffers`](crate::os::buffers)
 //! alone, for one call. A length of an address is written only if it is not null. A call that
 //! the kernel serves gets the program's own arguments.
+//!
+//! These functions preserve the program's `errno` themselves ([`unless`]).
 
-use super::{fail, finish};
+use super::{fail, finish, unless};
+use crate::connection::{stays, stays_to_send};
 use crate::os::buffers::{buffer_count, read_buffer, read_buffers, write_buffer, write_buffers};
 use crate::os::cancel::deferred;
 use crate::os::real;
-use crate::table::is_known;
 use crate::transfer::{self, Done};
 use libc::{
     MSG_DONTWAIT, MSG_FASTOPEN, MSG_TRUNC, c_int, c_void, iovec, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -21,14 +23,14 @@ pub(super) unsafe fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::read(fd, buf, len) };
     // A zero-length read never blocks (net/socket.c, `sock_read_iter`).
-    if !is_known(fd) || len == 0 {
+    if len == 0 {
         return kernel();
     }
     // SAFETY: as above.
-    match unsafe { read_buffer(buf, len) } {
+    unless(stays(fd), kernel, || match unsafe { read_buffer(buf, len) } {
         Ok(room) => finish(deferred(|| transfer::receive(fd, &mut [room], 0)), kernel),
         Err(errno) => fail(errno),
-    }
+    })
 }
 
 /// # Safety
@@ -51,14 +53,11 @@ pub(super) fn check(len: size_t, size: size_t) {
 pub(super) unsafe fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::write(fd, buf, len) };
-    if !is_known(fd) {
-        return kernel();
-    }
     // SAFETY: as above.
-    match unsafe { write_buffer(buf, len) } {
+    unless(stays_to_send(fd), kernel, || match unsafe { write_buffer(buf, len) } {
         Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], 0)), kernel),
         Err(errno) => fail(errno),
-    }
+    })
 }
 
 /// # Safety
@@ -67,7 +66,7 @@ pub(super) unsafe fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::readv(fd, iov, count) };
     // SAFETY: as above.
-    if is_known(fd) { unsafe { read_pieces(fd, iov, count, 0, kernel) } } else { kernel() }
+    unless(stays(fd), kernel, || unsafe { read_pieces(fd, iov, count, 0, kernel) })
 }
 
 /// # Safety
@@ -93,7 +92,7 @@ pub(super) unsafe fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::writev(fd, iov, count) };
     // SAFETY: as above.
-    if is_known(fd) { unsafe { write_pieces(fd, iov, count, 0, kernel) } } else { kernel() }
+    unless(stays_to_send(fd), kernel, || unsafe { write_pieces(fd, iov, count, 0, kernel) })
 }
 
 /// # Safety
@@ -129,11 +128,13 @@ pub(super) unsafe fn preadv2(fd: c_int, iov: *const iovec, count: c_int, at: off
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::preadv2(fd, iov, count, at, flags) };
     // The kernel refuses a position on any socket.
-    if at != -1 || !is_known(fd) {
+    if at != -1 {
         return kernel();
     }
-    // SAFETY: as above.
-    message_flags(flags).map_or_else(fail, |flags| unsafe { read_pieces(fd, iov, count, flags, kernel) })
+    unless(stays(fd), kernel, || {
+        // SAFETY: as above.
+        message_flags(flags).map_or_else(fail, |flags| unsafe { read_pieces(fd, iov, count, flags, kernel) })
+    })
 }
 
 /// # Safety
@@ -142,11 +143,13 @@ pub(super) unsafe fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, at: of
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::pwritev2(fd, iov, count, at, flags) };
     // The kernel refuses a position on any socket.
-    if at != -1 || !is_known(fd) {
+    if at != -1 {
         return kernel();
     }
-    // SAFETY: as above.
-    message_flags(flags).map_or_else(fail, |flags| unsafe { write_pieces(fd, iov, count, flags, kernel) })
+    unless(stays_to_send(fd), kernel, || {
+        // SAFETY: as above.
+        message_flags(flags).map_or_else(fail, |flags| unsafe { write_pieces(fd, iov, count, flags, kernel) })
+    })
 }
 
 /// # Safety
@@ -168,11 +171,10 @@ pub(super) unsafe fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, at:
 pub(super) unsafe fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::recv(fd, buf, len, flags) };
-    if !is_known(fd) {
-        return kernel();
-    }
-    // SAFETY: as above.
-    unsafe { receive_into(fd, buf, len, flags) }.map_or_else(fail, |done| finish(done, kernel))
+    unless(stays(fd), kernel, || {
+        // SAFETY: as above.
+        unsafe { receive_into(fd, buf, len, flags) }.map_or_else(fail, |done| finish(done, kernel))
+    })
 }
 
 /// # Safety
@@ -201,14 +203,11 @@ pub(super) unsafe fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: 
 pub(super) unsafe fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::send(fd, buf, len, flags) };
-    if !is_known(fd) {
-        return kernel();
-    }
     // SAFETY: as above.
-    match unsafe { write_buffer(buf, len) } {
+    unless(stays_to_send(fd), kernel, || match unsafe { write_buffer(buf, len) } {
         Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
-    }
+    })
 }
 
 /// # Safety
@@ -223,20 +222,19 @@ pub(super) unsafe fn recvfrom(
 ) -> ssize_t {
     // SAFETY: the arguments are the program's.
     let kernel = || unsafe { real::recvfrom(fd, buf, len, flags, addr, size) };
-    if !is_known(fd) {
-        return kernel();
-    }
-    // SAFETY: as above.
-    let done = match unsafe { receive_into(fd, buf, len, flags) } {
-        Ok(done) => done,
-        Err(errno) => return fail(errno),
-    };
-    if matches!(done, Done::Carried(_)) && !addr.is_null() && !size.is_null() {
-        // A stream has no sender's address.
-        // SAFETY: not null, so it points to the length of the address buffer.
-        unsafe { size.write(0) };
-    }
-    finish(done, kernel)
+    unless(stays(fd), kernel, || {
+        // SAFETY: as above.
+        let done = match unsafe { receive_into(fd, buf, len, flags) } {
+            Ok(done) => done,
+            Err(errno) => return fail(errno),
+        };
+        if matches!(done, Done::Carried(_)) && !addr.is_null() && !size.is_null() {
+            // A stream has no sender's address.
+            // SAFETY: not null, so it points to the length of the address buffer.
+            unsafe { size.write(0) };
+        }
+        finish(done, kernel)
+    })
 }
 
 /// # Safety
@@ -273,13 +271,10 @@ pub(super) unsafe fn sendto(
         }
         done
     };
-    if !is_known(fd) {
-        return kernel();
-    }
     // A connected stream ignores the address.
     // SAFETY: as above.
-    match unsafe { write_buffer(buf, len) } {
+    unless(stays_to_send(fd), kernel, || match unsafe { write_buffer(buf, len) } {
         Ok(bytes) => finish(deferred(|| transfer::send(fd, &[bytes], flags)), kernel),
         Err(errno) => fail(errno),
-    }
+    })
 }
