@@ -41,8 +41,7 @@ pub fn prepare() {
         park_all(sharing.as_ref());
         link = service::exclusive();
     }
-    // The service's thread ends with its last stream.
-    drop(link.service.take());
+    link.close();
     let sets = epoll::freeze(sharing.as_ref());
     let child_end = child_end.map(sharing::ChildEnd::freeze);
     let frozen = Frozen { _link: link, sets, table: table::freeze(), child_end };

@@ -45,6 +45,7 @@ mod membership;
 mod notifier;
 mod options;
 mod os;
+mod patience;
 mod poll;
 mod service;
 mod set;

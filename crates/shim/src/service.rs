@@ -1,26 +1,44 @@
 //! The program's connection to the service. It is made when it is first needed, since a program
-//! that moves nothing needs none, and is closed before a fork.
+//! that moves nothing needs none, and is closed before a fork and once it has not been used for a while
+//! ([`patience`](crate::patience)).
+//!
+//! An unused link costs every call of the program something: with the library's thread the kernel counts
+//! references to descriptors, which it spares a program of one thread (fs/file.c, `__fget_light`), and each
+//! wait includes the devices. nginx with answers of 16 KiB, which stay in the kernel, took 5 % more CPU with one.
 
 use crate::config::config;
+use crate::connections;
+use crate::patience::Patience;
 use baton_client::{Attending, Service};
 use baton_consumer::clock;
-use baton_consumer::held::Counted;
+use baton_consumer::held::{Counted, interrupted};
 use baton_ipc::placement::Placement;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 /// The time after a failed attempt to connect before the next one.
 const AGAIN: Duration = Duration::from_secs(1);
 
+/// How often a thread that is about to wait checks whether the link is in use.
+const CHECKED: Duration = Duration::from_millis(500);
+
 /// The link to the service, and when the last attempt to connect failed.
 pub struct Link {
     pub service: Option<Service>,
     failed: Option<Instant>,
+    patience: Patience,
 }
 
-static LINK: RwLock<Link> = RwLock::new(Link { service: None, failed: None });
+static LINK: RwLock<Link> = RwLock::new(Link { service: None, failed: None, patience: Patience::new() });
+
+/// There is a connection to the service.
+static MADE: AtomicBool = AtomicBool::new(false);
+
+/// When the link was last seen in use, and when that was last checked, in nanoseconds.
+static USED: AtomicU64 = AtomicU64::new(0);
+static LOOKED: AtomicU64 = AtomicU64::new(0);
 
 fn read() -> Counted<RwLockReadGuard<'static, Link>> {
     Counted::new(|| LINK.read().unwrap_or_else(PoisonError::into_inner))
@@ -37,6 +55,7 @@ pub type Exclusive = Counted<RwLockWriteGuard<'static, Link>>;
 /// Calls `run` with the service, after connecting if necessary. Returns `None` if there is no
 /// service.
 pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
+    USED.store(clock::at_once(), Ordering::Relaxed);
     let link = read();
     // If the service was killed, its connections go on or end without it; connect to the next.
     if link.service.as_ref().is_none_or(Service::is_gone) {
@@ -49,14 +68,18 @@ pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
 
 /// Processes the events of the engines, if a service is in use.
 pub fn look() {
-    if let Some(service) = &read().service {
+    if is_used()
+        && let Some(service) = &read().service
+    {
         service.look();
     }
 }
 
 /// As [`look`], unless it was done recently. For a call that can return without it.
 pub fn glance() {
-    if let Some(service) = &read().service {
+    if is_used()
+        && let Some(service) = &read().service
+    {
         service.glance();
     }
 }
@@ -79,7 +102,7 @@ pub fn has_pairs() -> bool {
 /// True if calls of this process drive what carries its connections: an engine inside it, or memory that it
 /// shares with another program.
 pub fn is_direct() -> bool {
-    config().placement == Placement::Direct || has_pairs()
+    is_used() && (config().placement == Placement::Direct || has_pairs())
 }
 
 /// A wait that includes the devices of this process's own engines.
@@ -92,6 +115,7 @@ pub struct Attendance {
 /// Begins such a wait, if there are devices, or have been. A caller that finds a device readable must
 /// call [`look`].
 pub fn attend() -> Option<Attendance> {
+    close_if_unused();
     if !is_direct() {
         return None;
     }
@@ -108,10 +132,35 @@ pub fn devices() -> Vec<RawFd> {
 
 /// True while there is a connection to the service.
 pub fn is_used() -> bool {
-    read().service.is_some()
+    MADE.load(Ordering::Relaxed)
+}
+
+/// Closes the link if no connection has been in an engine or a pair for a while.
+fn close_if_unused() {
+    if !is_used() || interrupted() {
+        return;
+    }
+    let now = clock::at_once();
+    if Duration::from_nanos(now.saturating_sub(LOOKED.load(Ordering::Relaxed))) < CHECKED {
+        return;
+    }
+    LOOKED.store(now, Ordering::Relaxed);
+    // A thread that uses the link now has it locked, or its connection.
+    let Some(mut link) = Counted::if_free(|| LINK.try_write().ok()) else { return };
+    if connections::any_moved() {
+        USED.store(now, Ordering::Relaxed);
+    } else if link.patience.ends(USED.load(Ordering::Relaxed), now) {
+        link.close();
+    }
 }
 
 impl Link {
+    /// Closes it. The thread that serves it ends with its last stream.
+    pub fn close(&mut self) {
+        MADE.store(false, Ordering::Relaxed);
+        drop(self.service.take());
+    }
+
     fn connect(&mut self) {
         let is_connected = self.service.as_ref().is_some_and(|service| !service.is_gone());
         if is_connected || self.failed.is_some_and(|failed| failed.elapsed() < AGAIN) {
@@ -119,7 +168,11 @@ impl Link {
         }
         baton_client::keep_descriptors_above(crate::descriptors::floor());
         match crate::os::signals::blocked(|| Service::connect_as(&config().socket, config().placement)) {
-            Ok(service) => (self.service, self.failed) = (Some(service), None),
+            Ok(service) => {
+                (self.service, self.failed) = (Some(service), None);
+                self.patience.on_link(clock::at_once());
+                MADE.store(true, Ordering::Relaxed);
+            }
             Err(error) => {
                 crate::log::no_service(&error);
                 self.failed = Some(Instant::now());

@@ -15,6 +15,7 @@ mod rough;
 mod sharing;
 mod telling;
 mod tls;
+mod unused;
 mod urgent;
 mod world;
 
@@ -213,6 +214,15 @@ mod restless_pairs {
         memcached_keeps_what_python_gives_it of both_ends: "memcached" "python3";
         python_serves_python of both_ends: "python3";
     }
+}
+
+#[test]
+fn a_link_that_is_not_used_ends() {
+    need_root!();
+    need_program!("clang");
+    need_program!("python3");
+    unused::the_library_s_thread_ends_and_comes_back(&World::quiet().inside());
+    unused::the_library_s_thread_ends_and_comes_back(&World::quiet());
 }
 
 #[test]
