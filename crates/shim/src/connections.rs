@@ -3,6 +3,7 @@
 use crate::connection::{self, bring_slot_home, count_outcome};
 use crate::os::cancel::Deferred;
 use crate::os::socket;
+use crate::service;
 use crate::sharing;
 use crate::state::State;
 use crate::table::{self, Slot};
@@ -30,6 +31,11 @@ pub fn any_moved() -> bool {
     // caller. So do not wait for it; count its connection as moved.
     let is_home = |slot: &Slot| slot.body.try_read().is_ok_and(|body| !matches!(body.state, State::Moved(_)));
     table::all().iter().any(|(slot_ref, _)| !is_home(slot_ref.slot))
+}
+
+/// Called before a wait: closes the link to the service if it has not been used for a while.
+pub fn leave_if_unused() {
+    service::close_unless(any_moved);
 }
 
 /// Called when the program ends: counts what became of the connections that are still open.

@@ -7,7 +7,6 @@
 //! wait includes the devices. nginx with answers of 16 KiB, which stay in the kernel, took 5 % more CPU with one.
 
 use crate::config::config;
-use crate::connections;
 use crate::patience::Patience;
 use baton_client::{Attending, Service};
 use baton_consumer::clock;
@@ -115,7 +114,6 @@ pub struct Attendance {
 /// Begins such a wait, if there are devices, or have been. A caller that finds a device readable must
 /// call [`look`].
 pub fn attend() -> Option<Attendance> {
-    close_if_unused();
     if !is_direct() {
         return None;
     }
@@ -135,8 +133,8 @@ pub fn is_used() -> bool {
     MADE.load(Ordering::Relaxed)
 }
 
-/// Closes the link if no connection has been in an engine or a pair for a while.
-fn close_if_unused() {
+/// Closes the link if no connection has been in an engine or a pair for a while. `is_needed` says whether one is.
+pub fn close_unless(is_needed: impl FnOnce() -> bool) {
     if !is_used() || interrupted() {
         return;
     }
@@ -147,7 +145,7 @@ fn close_if_unused() {
     LOOKED.store(now, Ordering::Relaxed);
     // A thread that uses the link now has it locked, or its connection.
     let Some(mut link) = Counted::if_free(|| LINK.try_write().ok()) else { return };
-    if connections::any_moved() {
+    if is_needed() {
         USED.store(now, Ordering::Relaxed);
     } else if link.patience.ends(USED.load(Ordering::Relaxed), now) {
         link.close();
