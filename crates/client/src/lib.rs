@@ -248,6 +248,11 @@ impl Service {
         self.shared.with(|inner| inner.channel.is_none()).unwrap_or(true)
     }
 
+    /// True if nothing is left of its connections: no stream, and none that an engine still has to end.
+    pub fn is_idle(&self) -> bool {
+        self.shared.with(|inner| inner.connections.is_empty() && inner.adopting.is_empty()).unwrap_or(true)
+    }
+
     /// Makes a service that lives as long as its member processes count this process among them.
     /// The service then also serves descendants of this process, whichever user they become.
     ///

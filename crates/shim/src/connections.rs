@@ -33,9 +33,9 @@ pub fn any_moved() -> bool {
     table::all().iter().any(|(slot_ref, _)| !is_home(slot_ref.slot))
 }
 
-/// Called before a wait: closes the link to the service if it has not been used for a while.
-pub fn leave_if_unused() {
-    service::close_unless(any_moved);
+/// Called before a wait: lets the link to the service rest if it has not been used for a while.
+pub fn rest_if_unused() {
+    service::rest_unless(any_moved);
 }
 
 /// Called when the program ends: counts what became of the connections that are still open.

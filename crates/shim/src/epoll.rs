@@ -174,11 +174,7 @@ pub fn duplicate(from: RawFd, to: RawFd) {
 pub fn nest(fd: RawFd) {
     let set = set(fd);
     if !set.nested.swap(true, Ordering::AcqRel) {
-        if set.devices.swap(0, Ordering::AcqRel) != 0 {
-            for device in service::devices() {
-                let _ = control(set.fd, EPOLL_CTL_DEL, device, None);
-            }
-        }
+        set.leave_devices();
         if set.notifier_is_in.swap(false, Ordering::AcqRel)
             && let Some(notifier) = &set.notifier
         {

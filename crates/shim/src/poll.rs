@@ -7,7 +7,7 @@
 use crate::bits::bits;
 use crate::busy_poll;
 use crate::connection::{Held, at};
-use crate::connections::leave_if_unused;
+use crate::connections::rest_if_unused;
 use crate::epoll;
 use crate::notifier;
 use crate::os::signals::{self, Ran};
@@ -43,7 +43,7 @@ pub fn poll(fds: &mut [pollfd], timeout: Option<Duration>, sleep: KernelPoll<'_>
             epoll::refresh(fd.fd);
         }
         if moved.is_empty() {
-            leave_if_unused();
+            rest_if_unused();
             sleep(&mut kernel_fds, left)?;
         } else if kernel_has_ready(&mut kernel_fds, sleep)? || has_input(fds, &moved) {
             service::glance();

@@ -1,10 +1,11 @@
 //! The program's connection to the service. It is made when it is first needed, since a program
-//! that moves nothing needs none, and is closed before a fork and once it has not been used for a while
-//! ([`patience`](crate::patience)).
+//! that moves nothing needs none, and is closed before a fork.
 //!
-//! An unused link costs every call of the program something: with the library's thread the kernel counts
-//! references to descriptors, which it spares a program of one thread (fs/file.c, `__fget_light`), and each
-//! wait includes the devices. nginx with answers of 16 KiB, which stay in the kernel, took 5 % more CPU with one.
+//! An unused link costs every call of the program something: each wait includes the devices, and with the
+//! library's thread the kernel counts references to descriptors, which it spares a program of one thread
+//! (fs/file.c, `__fget_light`). nginx with answers of 16 KiB, which stay in the kernel, took 5 % more CPU with one.
+//! So a link that has not been used for a while ([`patience`](crate::patience)) rests: the program's calls do
+//! nothing for it, and the thread alone does what is left, such as TIME-WAIT. Once nothing is left it is closed.
 
 use crate::config::config;
 use crate::patience::Patience;
@@ -32,8 +33,11 @@ pub struct Link {
 
 static LINK: RwLock<Link> = RwLock::new(Link { service: None, failed: None, patience: Patience::new() });
 
-/// There is a connection to the service.
+/// There is a link to the service.
 static MADE: AtomicBool = AtomicBool::new(false);
+
+/// There is one, and it does not rest.
+static USED_NOW: AtomicBool = AtomicBool::new(false);
 
 /// When the link was last seen in use, and when that was last checked, in nanoseconds.
 static USED: AtomicU64 = AtomicU64::new(0);
@@ -62,6 +66,7 @@ pub fn with<R>(run: impl FnOnce(&Service) -> R) -> Option<R> {
         exclusive().connect();
         return read().service.as_ref().map(run);
     }
+    USED_NOW.store(true, Ordering::Relaxed);
     link.service.as_ref().map(run)
 }
 
@@ -128,14 +133,20 @@ pub fn devices() -> Vec<RawFd> {
     read().service.as_ref().map_or_else(Vec::new, Service::devices)
 }
 
-/// True while there is a connection to the service.
+/// True while there is a link to the service that does not rest.
 pub fn is_used() -> bool {
+    USED_NOW.load(Ordering::Relaxed)
+}
+
+/// True while there is a link to the service.
+pub fn is_linked() -> bool {
     MADE.load(Ordering::Relaxed)
 }
 
-/// Closes the link if no connection has been in an engine or a pair for a while. `is_needed` says whether one is.
-pub fn close_unless(is_needed: impl FnOnce() -> bool) {
-    if !is_used() || interrupted() {
+/// Lets the link rest if no connection has been in an engine or a pair for a while, and closes it if nothing is left
+/// of those that were. `is_needed` says whether one is there.
+pub fn rest_unless(is_needed: impl FnOnce() -> bool) {
+    if !is_linked() || interrupted() {
         return;
     }
     let now = clock::at_once();
@@ -147,15 +158,21 @@ pub fn close_unless(is_needed: impl FnOnce() -> bool) {
     let Some(mut link) = Counted::if_free(|| LINK.try_write().ok()) else { return };
     if is_needed() {
         USED.store(now, Ordering::Relaxed);
-    } else if link.patience.ends(USED.load(Ordering::Relaxed), now) {
-        link.close();
+    } else if link.patience.is_over(USED.load(Ordering::Relaxed), now) {
+        USED_NOW.store(false, Ordering::Relaxed);
+        if link.service.as_ref().is_some_and(Service::is_idle) {
+            link.patience.on_close(now);
+            link.close();
+        }
     }
 }
 
 impl Link {
     /// Closes it. The thread that serves it ends with its last stream.
     pub fn close(&mut self) {
-        MADE.store(false, Ordering::Relaxed);
+        for made in [&MADE, &USED_NOW] {
+            made.store(false, Ordering::Relaxed);
+        }
         drop(self.service.take());
     }
 
@@ -169,7 +186,9 @@ impl Link {
             Ok(service) => {
                 (self.service, self.failed) = (Some(service), None);
                 self.patience.on_link(clock::at_once());
-                MADE.store(true, Ordering::Relaxed);
+                for made in [&MADE, &USED_NOW] {
+                    made.store(true, Ordering::Relaxed);
+                }
             }
             Err(error) => {
                 crate::log::no_service(&error);

@@ -17,7 +17,7 @@ use crate::os::socket::is_inherited;
 use crate::service::{self, Attendance};
 use crate::sharing::Sharing;
 use baton_consumer::clock;
-use libc::{EPOLL_CTL_ADD, EPOLLET, EPOLLEXCLUSIVE};
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLLET, EPOLLEXCLUSIVE};
 use rustix::event::EventfdFlags;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -158,7 +158,10 @@ impl Set {
     pub fn attend(&self) -> Option<Attendance> {
         // Not in a nested set: a readable device would make the outer set look ready.
         let may = self.has_moved() && !self.nested.load(Ordering::Acquire);
-        let attendance = service::attend().filter(|_| may)?;
+        let Some(attendance) = service::attend().filter(|_| may) else {
+            self.leave_devices();
+            return None;
+        };
         if self.devices.swap(attendance.changes, Ordering::AcqRel) != attendance.changes {
             let interest = Interest { events: (libc::EPOLLIN | EPOLLEXCLUSIVE) as u32, data: self.device_data };
             // An error means that the device has been closed; it is not needed.
@@ -167,6 +170,15 @@ impl Set {
             }
         }
         Some(attendance)
+    }
+
+    /// Takes the devices out of the kernel's set, if they are in it.
+    pub fn leave_devices(&self) {
+        if self.devices.load(Ordering::Acquire) != 0 && self.devices.swap(0, Ordering::AcqRel) != 0 {
+            for device in service::devices() {
+                let _ = control(self.fd, EPOLL_CTL_DEL, device, None);
+            }
+        }
     }
 
     pub fn enter(&self, entry: Arc<Entry>) {

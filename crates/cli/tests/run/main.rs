@@ -226,6 +226,14 @@ fn a_link_that_is_not_used_ends() {
 }
 
 #[test]
+fn a_link_with_something_left_is_used_again() {
+    need_root!();
+    need_program!("clang");
+    need_program!("python3");
+    unused::a_link_with_something_left_is_used_again(&World::quiet().inside());
+}
+
+#[test]
 fn signals_are_for_what_the_program_left_behind() {
     need_root!();
     need_program!("clang");

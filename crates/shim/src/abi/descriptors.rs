@@ -70,7 +70,7 @@ pub(super) unsafe fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c
     }
     // Programs close descriptors that they do not know; the library's have the highest numbers.
     let below = crate::descriptors::floor() as c_uint - 1;
-    let has_some = crate::service::is_used() || crate::sharing::is_child();
+    let has_some = crate::service::is_linked() || crate::sharing::is_child();
     let end = if has_some { last.min(below) } else { last };
     if first > end && first <= last {
         return 0;

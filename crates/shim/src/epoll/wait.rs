@@ -1,7 +1,7 @@
 //! `epoll_wait` on the entries of this library and on the kernel's set.
 
 use crate::busy_poll;
-use crate::connections::leave_if_unused;
+use crate::connections::rest_if_unused;
 use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
@@ -128,7 +128,7 @@ fn check_once(set: &Set, room: Room<'_>, sleep: KernelWait<'_>) -> Result<Woken,
 
 /// Sleeps until an event comes, from a device or from the kernel's set.
 fn sleep_until_event(set: &Set, room: Room<'_>, left: Option<Duration>, sleep: KernelWait<'_>) -> Result<Woken, i32> {
-    leave_if_unused();
+    rest_if_unused();
     let _sleeper = Sleeper::of(set);
     let _attendance = set.attend();
     if set.has_ready() { Ok(Woken::by_notifier()) } else { strip(set, room, left, sleep) }
