@@ -155,11 +155,13 @@ impl Coalescer {
     }
 
     /// Flushes all runs if a window in time has ended by `now_ns`. Frames do this themselves;
-    /// call it when none arrive.
+    /// call it when none arrive. If the clock was set back to before the window, that has ended, too.
     #[inline]
     pub fn expire<H, S: Sink<H>>(&mut self, now_ns: u64, sink: &mut S) {
         let (Window::Time(length), Some(start)) = (self.limits.window, self.window_start_ns) else { return };
-        if now_ns.saturating_sub(start) >= length.get() {
+        if now_ns < start {
+            self.end_all(Cause::Window, start, sink);
+        } else if now_ns - start >= length.get() {
             self.end_all(Cause::Window, start.saturating_add(length.get()), sink);
         }
     }

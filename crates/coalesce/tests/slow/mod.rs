@@ -101,7 +101,7 @@ impl Slow {
     pub fn frame(&mut self, frame: &Frame) {
         if let Window::Nanos(length) = self.rules.window {
             let start = *self.window_start.get_or_insert(frame.time_ns);
-            if frame.time_ns >= start && frame.time_ns - start >= length {
+            if frame.time_ns < start || frame.time_ns - start >= length {
                 self.flush_all();
                 self.window_start = Some(frame.time_ns);
             }
