@@ -12,6 +12,7 @@
 //! Reading ends at the first damage, which is named by its offset in the (uncompressed)
 //! capture. Everything before it has been handed out.
 
+pub mod foreign;
 mod input;
 mod live;
 mod passing;
@@ -19,6 +20,7 @@ mod pcap;
 mod pcapng;
 mod zstd;
 
+use foreign::Foreign;
 pub use input::{Input, OpenError};
 pub use live::Live;
 pub use passing::{Passing, PassingPacket};
@@ -152,13 +154,20 @@ impl Reader {
         let Some(magic) = window.first_chunk() else { return Err("it is empty".into()) };
         let header = window.first_chunk();
         match header.map(pcap::Layout::of) {
+            Some(Some(layout)) if layout.version.0 != pcap::VERSION => {
+                let (major, minor) = layout.version;
+                Err(format!("pcap of version {major}.{minor}; only version 2 can be read"))
+            }
             Some(Some(layout)) => {
                 self.format = Format::Pcap(layout);
                 self.input.consume(pcap::HEADER_LEN);
                 Ok(true)
             }
             None if pcap::is_magic(*magic) => Err("it ends in the middle of its header".into()),
-            _ => Err("neither pcap nor pcapng".into()),
+            _ => Err(match foreign::recognize(window) {
+                Some(Foreign { what, remedy }) => format!("{what}, not a capture that can be read; {remedy}"),
+                None => "neither pcap nor pcapng".into(),
+            }),
         }
     }
 

@@ -36,7 +36,12 @@ pub struct Layout {
     fraction_ns: u32,
     record_len: usize,
     link: u16,
+    /// Major and minor.
+    pub version: (u16, u16),
 }
+
+/// The major version that files have since 1998.
+pub const VERSION: u16 = 2;
 
 /// True for the magic numbers that a pcap file begins with.
 pub fn is_magic(magic: [u8; 4]) -> bool {
@@ -54,7 +59,12 @@ impl Layout {
     pub fn of(header: &[u8; HEADER_LEN]) -> Option<Layout> {
         let (big_endian, kind) = kind([header[0], header[1], header[2], header[3]])?;
         let link = if big_endian { word::<true>(header, 20) } else { word::<false>(header, 20) };
+        let half = |at: usize| {
+            let bytes = [header[at], header[at + 1]];
+            if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
+        };
         Some(Layout {
+            version: (half(4), half(6)),
             big_endian,
             fraction_ns: if kind == NANOSECONDS { 1 } else { 1000 },
             record_len: RECORD_LEN + if kind == MODIFIED { MODIFIED_EXTRA } else { 0 },

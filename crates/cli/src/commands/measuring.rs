@@ -155,6 +155,9 @@ pub fn show(json: bool, findings: &Findings) -> anyhow::Result<()> {
 /// # Errors
 /// A usage error if the file cannot be written.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        return Err(usage("a page cannot go to standard output, which has the report", "name a file"));
+    }
     let refuse = |error| usage(format!("cannot write {}: {error}", path.display()), "name another file");
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).map_err(refuse)?;

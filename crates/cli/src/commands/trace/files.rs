@@ -2,12 +2,14 @@
 //! read to their end.
 
 use anyhow::Context;
+use baton_analyse::read::foreign::{self, Foreign};
 use baton_analyse::report::FileLine;
 use baton_analyse::study::{self, Outcome, Progress, Study};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
 use baton_lab::report::short;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -29,8 +31,13 @@ pub fn read<S: Study>(
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let progress = Progress::default();
     let bar = bar(size);
+    let this = thread::current();
     let (study, outcomes) = thread::scope(|scope| {
-        let work = scope.spawn(|| study::read_all(files, threads, make, &progress));
+        let work = scope.spawn(|| {
+            let done = study::read_all(files, threads, make, &progress);
+            this.unpark();
+            done
+        });
         let started = Instant::now();
         while !work.is_finished() {
             if stop.requested() {
@@ -50,14 +57,17 @@ pub fn read<S: Study>(
 /// Checks that all files can be opened, and returns the sum of their sizes in bytes as far as
 /// they are known.
 fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
+    if files.iter().filter(|path| *path == Path::new("-")).count() > 1 {
+        return Err(usage("standard input is named twice", "name - once: it can be read only once"));
+    }
     let mut size = 0;
     for path in files.iter().filter(|path| *path != Path::new("-")) {
         // A pipe must not be opened here, since its writer would see it close.
         let look = std::fs::metadata(path).and_then(|facts| match facts.is_file() {
-            true => std::fs::File::open(path).map(|_| facts),
-            false => Ok(facts),
+            true => std::fs::File::open(path).and_then(first_bytes).map(|first| (facts, first)),
+            false => Ok((facts, Vec::new())),
         });
-        let facts = look.map_err(|error| {
+        let (facts, first) = look.map_err(|error| {
             usage(
                 format!("cannot open {}: {error}", path.display()),
                 "name a capture that can be read, or - for standard input",
@@ -66,9 +76,18 @@ fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
         if facts.is_dir() {
             return Err(usage(format!("{} is a directory", path.display()), "name the captures in it instead"));
         }
+        if let Some(Foreign { what, remedy }) = foreign::recognize(&first) {
+            return Err(usage(format!("{} is {what}, not a capture that can be read", path.display()), remedy));
+        }
         size += if facts.is_file() { facts.len() } else { 0 };
     }
     Ok(size)
+}
+
+fn first_bytes(file: std::fs::File) -> std::io::Result<Vec<u8>> {
+    let mut first = Vec::new();
+    file.take(foreign::LOOKED_AT).read_to_end(&mut first)?;
+    Ok(first)
 }
 
 fn bar(size: u64) -> ProgressBar {
@@ -77,6 +96,12 @@ fn bar(size: u64) -> ProgressBar {
     let style = ProgressStyle::with_template(if size > 0 { known } else { unknown });
     let bar = if size > 0 { ProgressBar::new(size) } else { ProgressBar::no_length() };
     bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// A line that is rewritten while frames come from an interface.
+pub fn bar_of_live() -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {wide_msg}");
+    ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
 fn line(outcome: &Outcome) -> FileLine {
