@@ -8,8 +8,8 @@ use hdrhistogram::Histogram;
 
 /// The most arrivals kept at a time.
 pub const HELD_MAX: usize = 1 << 20;
-/// The longest delay that is distinguished, in nanoseconds: an hour.
-const LONGEST_NS: u64 = 3_600_000_000_000;
+/// The longest delay that is distinguished, in nanoseconds: 292 years.
+const LONGEST_NS: u64 = u64::MAX >> 1;
 const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
@@ -33,13 +33,15 @@ pub struct Delays {
     histogram: Histogram<u64>,
     /// Delays of 0, which are frequent: they go into the histogram at the end.
     zero: u64,
+    /// The largest, which the histogram has to three digits only.
+    longest: u64,
     unmeasured: u64,
 }
 
 impl Default for Delays {
     fn default() -> Self {
         let histogram = Histogram::new_with_max(LONGEST_NS, 3).expect("3 digits, and more than 2 ns");
-        Delays { histogram, zero: 0, unmeasured: 0 }
+        Delays { histogram, zero: 0, longest: 0, unmeasured: 0 }
     }
 }
 
@@ -88,6 +90,7 @@ impl Delays {
         if delay_ns == 0 {
             self.zero += 1;
         } else {
+            self.longest = self.longest.max(delay_ns);
             self.histogram.saturating_record(delay_ns);
         }
     }
@@ -96,15 +99,16 @@ impl Delays {
     pub fn merge(&mut self, other: &Delays) {
         self.zero += other.zero;
         self.unmeasured += other.unmeasured;
+        self.longest = self.longest.max(other.longest);
         self.histogram.add(&other.histogram).expect("both have the same bounds");
     }
 
-    /// Median, 99th percentile and largest, in nanoseconds, to three digits; 0 if there are
-    /// none.
+    /// Median and 99th percentile, to three digits, and largest, in nanoseconds; 0 if there are none.
     pub fn percentiles(&self) -> [u64; 3] {
         let mut all = self.histogram.clone();
         all.saturating_record_n(0, self.zero);
-        [all.value_at_quantile(0.5), all.value_at_quantile(0.99), all.max()]
+        let quantile = |share| all.value_at_quantile(share).min(self.longest);
+        [quantile(0.5), quantile(0.99), self.longest]
     }
 
     /// Segments whose delay was not measured because [`HELD_MAX`] were held.

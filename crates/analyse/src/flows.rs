@@ -5,6 +5,7 @@
 //! flow's figures are exact as long as nothing was forgotten, and a lower bound otherwise. The
 //! largest flows stay, because none of them is the smallest of eight.
 
+use crate::receiver::Receiver;
 use baton_coalesce::Flow;
 use std::hash::{Hash, Hasher};
 
@@ -30,10 +31,18 @@ impl FlowCounts {
     }
 }
 
+/// A flow's place in the table.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    flow: Flow,
+    counts: FlowCounts,
+    receiver: Receiver,
+}
+
 /// Counts of the flows seen last, in sets of a fixed number of entries.
 #[derive(Clone, Debug)]
 pub struct Flows {
-    sets: Vec<[Option<(Flow, FlowCounts)>; WAYS]>,
+    sets: Vec<[Option<Place>; WAYS]>,
     forgotten: u64,
 }
 
@@ -44,22 +53,27 @@ impl Default for Flows {
 }
 
 impl Flows {
-    /// Adds to a flow's counts.
-    pub fn add(&mut self, flow: &Flow, counts: FlowCounts) {
+    /// Adds to a flow's counts. Returns its receiver, which is new if the flow is.
+    pub fn add(&mut self, flow: &Flow, counts: FlowCounts) -> &mut Receiver {
         let set = &mut self.sets[set_of(flow)];
-        if let Some((_, known)) = set.iter_mut().flatten().find(|(known, _)| known == flow) {
-            return known.add(counts);
-        }
-        let fewest = |place: &&mut Option<(Flow, FlowCounts)>| place.map_or(0, |(_, known)| known.frames_in);
-        if let Some(place) = set.iter_mut().min_by_key(fewest) {
-            self.forgotten += u64::from(place.is_some());
-            *place = Some((*flow, counts));
-        }
+        let at = match set.iter().position(|place| place.as_ref().is_some_and(|known| known.flow == *flow)) {
+            Some(at) => at,
+            None => {
+                let fewest = |at: &usize| set[*at].map_or(0, |known| known.counts.frames_in);
+                let at = (0..WAYS).min_by_key(fewest).unwrap_or(0);
+                self.forgotten += u64::from(set[at].take().is_some());
+                at
+            }
+        };
+        let new = Place { flow: *flow, counts: FlowCounts::default(), receiver: Receiver::default() };
+        let place = set[at].get_or_insert(new);
+        place.counts.add(counts);
+        &mut place.receiver
     }
 
     /// Adds everything that another table counted.
     pub fn merge(&mut self, other: &Flows) {
-        for (flow, counts) in other.sets.iter().flatten().flatten() {
+        for Place { flow, counts, .. } in other.sets.iter().flatten().flatten() {
             self.add(flow, *counts);
         }
         self.forgotten += other.forgotten;
@@ -67,7 +81,8 @@ impl Flows {
 
     /// The `count` flows with the most frames, the largest first.
     pub fn top(&self, count: usize) -> Vec<(Flow, FlowCounts)> {
-        let mut flows: Vec<_> = self.sets.iter().flatten().flatten().copied().collect();
+        let places = self.sets.iter().flatten().flatten();
+        let mut flows: Vec<_> = places.map(|place| (place.flow, place.counts)).collect();
         flows.sort_unstable_by_key(|(flow, counts)| (std::cmp::Reverse(counts.frames_in), *flow));
         flows.truncate(count);
         flows

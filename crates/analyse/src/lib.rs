@@ -19,6 +19,7 @@
 
 pub use baton_coalesce as coalesce;
 
+pub mod clock;
 pub mod cost;
 pub mod delay;
 pub mod flows;
@@ -26,11 +27,15 @@ pub mod link;
 pub mod link_type;
 mod prefetch_unsafe;
 pub mod read;
+pub mod receiver;
 pub mod report;
+pub mod sizes;
 pub mod study;
 pub mod sweep;
 mod sys;
 pub mod tally;
+pub mod tunnel;
+pub mod verdict;
 
 pub use read::{Damage, Frame, Input, Reader};
 pub use report::Report;

@@ -15,11 +15,111 @@ use crate::link_type;
 use crate::read;
 use baton_coalesce::{Frame, Link, Tags};
 use baton_wire::eth::ether_type;
+use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// True if frames of this link type can be read.
 pub fn is_known(link: u16) -> bool {
     use link_type::*;
     matches!(link, NULL | ETHERNET | RAW_BSD | RAW_OPENBSD | RAW | LOOP | LINUX_SLL | IPV4 | IPV6 | LINUX_SLL2)
+}
+
+/// Frames of link types that cannot be read, by link type.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(transparent)]
+pub struct UnknownLinks(BTreeMap<u16, u64>);
+
+impl UnknownLinks {
+    /// Notes a frame's link type, if it cannot be read.
+    #[inline]
+    pub fn note(&mut self, link: u16) {
+        if !is_known(link) {
+            self.add(link, 1);
+        }
+    }
+
+    /// Adds what another has noted.
+    pub fn merge(&mut self, other: &UnknownLinks) {
+        other.iter().for_each(|(link, frames)| self.add(link, frames));
+    }
+
+    #[cold]
+    fn add(&mut self, link: u16, frames: u64) {
+        // A capture has few link types; a hostile one must not grow a table.
+        if self.0.len() < 64 || self.0.contains_key(&link) {
+            *self.0.entry(link).or_default() += frames;
+        }
+    }
+
+    /// Link types, each with its frames.
+    pub fn iter(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.0.iter().map(|(link, frames)| (*link, *frames))
+    }
+
+    /// One sentence for each link type.
+    pub fn cautions(&self) -> impl Iterator<Item = String> {
+        self.iter().map(|(link, frames)| {
+            let name = link_type::name(link).map_or(String::new(), |name| format!(" ({name})"));
+            format!("{frames} frames of link type {link}{name}, which cannot be read, count as not_ip")
+        })
+    }
+}
+
+/// Bytes that a frame may be longer than its IP packet: padding, a trailer, a frame check sequence.
+const TRAILER_MAX: u32 = 256;
+
+/// The length of a frame on the wire, in bytes. If it was cut and its record claims more than its IP header allows,
+/// it is what the header says; if it has none, no more than the largest frame.
+#[inline]
+pub fn wire_len(frame: &read::Frame<'_>) -> u32 {
+    if frame.wire_len as usize <= frame.data.len() { frame.wire_len } else { of_cut_frame(frame) }
+}
+
+fn of_cut_frame(frame: &read::Frame<'_>) -> u32 {
+    let captured = frame.data.len() as u32;
+    match ip_end(frame) {
+        Some(end) if frame.wire_len > end + TRAILER_MAX => end.max(captured),
+        // The length of an IPv6 jumbogram, or of one that a device is to cut, is not in its header.
+        None if frame.wire_len as usize > JUMBO_MAX => captured,
+        _ => frame.wire_len,
+    }
+}
+
+/// The longest packet that Linux hands to a device at once (`GSO_MAX_SIZE`), with room for headers.
+const JUMBO_MAX: usize = 8 * 65_536 + 1024;
+
+/// The ethertype behind a frame's VLAN tags, and where its packet begins; `None` instead of the type where the link
+/// type says that it is IP.
+pub fn network(frame: &read::Frame<'_>) -> Option<(Option<u16>, usize)> {
+    let half = |at: usize| frame.data.get(at..)?.first_chunk().map(|&half| u16::from_be_bytes(half));
+    let (mut at, mut kind) = match frame.link {
+        link_type::ETHERNET => (14, half(12)?),
+        link_type::RAW | link_type::RAW_BSD | link_type::RAW_OPENBSD => return Some((None, 0)),
+        other => match behind_header(other, frame.data) {
+            Link::Read { ether_type: 0, .. } => return None,
+            Link::Read { ether_type, offset, .. } => (usize::from(offset), ether_type),
+            _ => return None,
+        },
+    };
+    while matches!(kind, ether_type::VLAN | ether_type::SERVICE_VLAN) {
+        (at, kind) = (at + 4, half(at + 2)?);
+    }
+    Some((Some(kind), at))
+}
+
+/// Where the IP packet ends in the frame, by its header; `None` if it does not say.
+fn ip_end(frame: &read::Frame<'_>) -> Option<u32> {
+    let half = |at: usize| frame.data.get(at..)?.first_chunk().map(|&half| u16::from_be_bytes(half));
+    let (kind, at) = network(frame)?;
+    if !matches!(kind, None | Some(ether_type::IPV4 | ether_type::IPV6)) {
+        return None;
+    }
+    let length = match frame.data.get(at)? >> 4 {
+        4 => half(at + 2).filter(|length| *length > 0)?.into(),
+        6 => 40 + u32::from(half(at + 4).filter(|length| *length > 0)?),
+        _ => return None,
+    };
+    Some(at as u32 + length)
 }
 
 /// A captured frame, as a coalescer takes it.

@@ -3,8 +3,10 @@
 //! The names at the top level are part of the interface.
 
 use crate::cost::{Estimate, Prices};
+use crate::link::UnknownLinks;
 use crate::tally::Tally;
-use baton_coalesce::{Checksums, Limits, Profile, Window};
+use crate::verdict::Verdict;
+use baton_coalesce::{Checksums, Limits, Profile, Reason, Window};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -14,6 +16,8 @@ pub const TOP_FLOWS: usize = 10;
 /// The figures of one or several captures.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Report {
+    /// Whether coalescing would help.
+    pub verdict: Verdict,
     /// Every packet record.
     pub frames_in: u64,
     /// Frames and runs that a stack would see.
@@ -36,8 +40,16 @@ pub struct Report {
     pub wire_bytes: u64,
     /// Data segments that the coalescer held, even if alone.
     pub segments: u64,
-    /// From the first to the last frame, in seconds.
+    /// Time that passed in the captures, in seconds: from each one's first frame to its last, and added.
     pub seconds: f64,
+    /// Frames whose time stamps went back.
+    pub stamps_back: u64,
+    /// Records whose length the frame's IP header contradicts. Of these, what the header says counts.
+    pub lengths_bounded: u64,
+    /// Segments that no wire had: the capture was taken above GRO or TSO, where they are joined already or not cut yet.
+    pub joined_before: u64,
+    /// TCP segments that lie in a tunnel, by its kind ([`tunnel`](crate::tunnel)). A coalescer does not see them.
+    pub tunnels: BTreeMap<&'static str, u64>,
     /// How long a segment is held, in nanoseconds.
     pub added_delay_ns: Delay,
     /// Acknowledgments.
@@ -52,7 +64,7 @@ pub struct Report {
     /// How many flows lost their place in the table.
     pub flows_forgotten: u64,
     /// Frames of link types that cannot be read, by link type.
-    pub unknown_links: BTreeMap<u16, u64>,
+    pub unknown_links: UnknownLinks,
     /// Captures.
     pub files: Vec<FileLine>,
 }
@@ -100,15 +112,18 @@ pub struct Delay {
     pub unmeasured: u64,
 }
 
-/// Acknowledgments of what was received, every second segment of a run.
+/// Acknowledgments of all data segments: of every second one in order, and of each that is not
+/// ([`receiver`](crate::receiver)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Acks {
     /// How many a stack makes without coalescing.
     pub without: u64,
-    /// How many it makes with ACK offload: one template for a run.
+    /// How many it makes for the runs: with ACK offload each is a template.
     pub with: u64,
-    /// Acknowledgments that the coalesced receiver does not send.
+    /// Acknowledgments that the coalesced receiver does not make.
     pub saved: u64,
+    /// Frames in the captures that only acknowledge, those with SACK blocks left out.
+    pub captured: u64,
 }
 
 /// A flow: one direction of a connection.
@@ -174,7 +189,9 @@ impl Report {
             payload_bytes: counts.payload_bytes,
         });
         let line = |(from, to, runs)| RunLength { from, to, runs };
+        let cpu = prices.estimate(tally.frames_in, tally.frames_out, tally.wire_bytes, tally.segments);
         Report {
+            verdict: Verdict::of(tally, cpu.saved),
             frames_in: tally.frames_in,
             frames_out: tally.frames_out,
             eliminated: tally.eliminated,
@@ -186,14 +203,19 @@ impl Report {
             flushes: tally.causes.clone(),
             wire_bytes: tally.wire_bytes,
             segments: tally.segments,
-            seconds: tally.span_ns.map_or(0.0, |(first, last)| (last - first) as f64 * 1e-9),
+            seconds: tally.passed_ns as f64 * 1e-9,
+            stamps_back: tally.stamps_back,
+            lengths_bounded: tally.lengths_bounded,
+            joined_before: tally.joined_before,
+            tunnels: tally.tunnels.clone(),
             added_delay_ns: Delay { p50, p99, max, unmeasured: tally.delays.unmeasured() },
             acks: Acks {
-                without: tally.acks.every_second,
-                with: tally.acks.made,
-                saved: tally.acks.every_second - tally.acks.made,
+                without: tally.acks.without,
+                with: tally.acks.with,
+                saved: tally.acks.without.saturating_sub(tally.acks.with),
+                captured: tally.reasons.get(Reason::NoPayload.name()).copied().unwrap_or(0),
             },
-            cpu: prices.estimate(tally.frames_in, tally.frames_out, tally.wire_bytes, tally.segments),
+            cpu,
             flows: flows.collect(),
             flows_known: tally.flows.known(),
             flows_forgotten: tally.flows.forgotten(),

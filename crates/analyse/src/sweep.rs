@@ -6,9 +6,9 @@
 //! first connections of the capture, as many as its value says, as if there were no others;
 //! `u32::MAX` stands for the whole capture, including frames of no connection.
 
-use crate::read::Frame;
+use crate::link::{self, UnknownLinks};
+use crate::read::{self, Frame};
 use crate::study::Study;
-use crate::{link, read};
 use baton_coalesce::{Checksums, Class, Coalescer, Flow, Limits, Profile, Window, classify};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -125,6 +125,7 @@ pub struct Sweep {
     points: Vec<(Point, Coalescer)>,
     numbers: HashMap<Flow, u32>,
     last_ns: u64,
+    unknown_links: UnknownLinks,
 }
 
 impl Sweep {
@@ -143,7 +144,7 @@ impl Sweep {
             Some((point, Coalescer::new(limits)))
         };
         let points = points.into_iter().filter_map(point).collect();
-        Sweep { base, checksums, points, numbers: HashMap::new(), last_ns: 0 }
+        Sweep { base, checksums, points, numbers: HashMap::new(), last_ns: 0, unknown_links: UnknownLinks::default() }
     }
 
     /// The base values, which a point keeps for the axes that it does not vary.
@@ -154,6 +155,11 @@ impl Sweep {
     /// The results of all points.
     pub fn points(&self) -> impl Iterator<Item = &Point> {
         self.points.iter().map(|(point, _)| point)
+    }
+
+    /// Frames that no point could read.
+    pub fn unknown_links(&self) -> &UnknownLinks {
+        &self.unknown_links
     }
 
     /// The number of the connection that a frame belongs to, by order of appearance.
@@ -175,6 +181,7 @@ impl Sweep {
 impl read::Sink for Sweep {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.last_ns = frame.time_ns;
+        self.unknown_links.note(frame.link);
         let class = classify(&link::frame(frame), self.checksums);
         let number = self.number(&class);
         for (point, coalescer) in &mut self.points {
@@ -206,5 +213,6 @@ impl Study for Sweep {
         for ((ours, _), (theirs, _)) in self.points.iter_mut().zip(&other.points) {
             ours.merge(theirs);
         }
+        self.unknown_links.merge(&other.unknown_links);
     }
 }

@@ -1,10 +1,14 @@
 //! One capture and one coalescer, with the fate of each frame.
 
+use crate::clock::Clock;
 use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
-use crate::read;
+use crate::link::{self, UnknownLinks};
+use crate::read::{self, Frame};
+use crate::receiver::Acks;
+use crate::sizes::Sizes;
 use crate::study::Study;
-use crate::{link, read::Frame};
+use crate::tunnel;
 use baton_coalesce::{
     Cause, Checksums, Class, Coalescer, Counts, Flow, Limits, Reason, Run, Segment, Sink, Verdict, classify,
 };
@@ -64,16 +68,6 @@ struct Heard {
     acks: Acks,
 }
 
-/// Acknowledgments that a receiver sends which acknowledges every second segment of a
-/// run, and of those the ones that the stack makes if one is expanded into a run's.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Acks {
-    /// One for every two segments of a run.
-    pub every_second: u64,
-    /// One for each run that gets any.
-    pub made: u64,
-}
-
 /// A frame's handle is its time.
 impl Sink<u64> for Heard {
     fn pass(&mut self, _: u64, _: Reason) {}
@@ -90,11 +84,9 @@ impl Sink<u64> for Heard {
     fn flush(&mut self, slot: u32, run: &Run, _: Cause, at_ns: u64) {
         self.arrivals.flush(slot, run.segments, at_ns, &mut self.delays);
         self.lengths.add(run.segments);
-        self.acks.every_second += u64::from(run.segments / 2);
-        self.acks.made += u64::from(run.segments >= 2);
         let counts =
             FlowCounts { frames_in: run.segments.into(), frames_out: 1, payload_bytes: run.payload_len.into() };
-        self.flows.add(run.flow(), counts);
+        self.acks += self.flows.add(run.flow(), counts).take(run.first.seq, run.end(), run.segments);
     }
 }
 
@@ -118,7 +110,7 @@ pub struct Tally {
     /// Eligible segments that were in a run, even if alone.
     pub segments: u64,
     /// Frames whose link type is not known, by link type.
-    pub unknown_links: BTreeMap<u16, u64>,
+    pub unknown_links: UnknownLinks,
     /// Runs by length.
     pub lengths: Lengths,
     /// Flows.
@@ -127,8 +119,16 @@ pub struct Tally {
     pub delays: Delays,
     /// Acknowledgments.
     pub acks: Acks,
-    /// Time of the first and of the last frame, in nanoseconds since 1970.
-    pub span_ns: Option<(u64, u64)>,
+    /// Time that passed in the captures, in nanoseconds, each by itself.
+    pub passed_ns: u64,
+    /// Frames whose time stamps went back.
+    pub stamps_back: u64,
+    /// Records that claim a length which their IP header contradicts; their wire bytes are the header's.
+    pub lengths_bounded: u64,
+    /// Segments that were joined before the capture, or not cut yet: it was taken above GRO or TSO.
+    pub joined_before: u64,
+    /// TCP segments that lie in a tunnel, by its kind. They are among those that went on alone.
+    pub tunnels: BTreeMap<&'static str, u64>,
 }
 
 /// A coalescer over a capture.
@@ -137,9 +137,11 @@ pub struct Analysis {
     checksums: Checksums,
     heard: Heard,
     wire_bytes: u64,
-    unknown_links: BTreeMap<u16, u64>,
-    span_ns: Option<(u64, u64)>,
-    last_ns: u64,
+    unknown_links: UnknownLinks,
+    lengths_bounded: u64,
+    sizes: Sizes,
+    tunnels: BTreeMap<&'static str, u64>,
+    clock: Clock,
     done: Tally,
 }
 
@@ -151,9 +153,11 @@ impl Analysis {
             checksums,
             heard: Heard::default(),
             wire_bytes: 0,
-            unknown_links: BTreeMap::new(),
-            span_ns: None,
-            last_ns: 0,
+            unknown_links: UnknownLinks::default(),
+            lengths_bounded: 0,
+            sizes: Sizes::default(),
+            tunnels: BTreeMap::new(),
+            clock: Clock::default(),
             done: Tally::default(),
         }
     }
@@ -162,33 +166,33 @@ impl Analysis {
     pub fn tally(&self) -> &Tally {
         &self.done
     }
-
-    /// Notes a frame whose link type is unknown.
-    #[cold]
-    fn unknown_link(&mut self, link: u16) {
-        // A capture has few link types; a hostile one must not grow a table.
-        if self.unknown_links.len() < 64 || self.unknown_links.contains_key(&link) {
-            *self.unknown_links.entry(link).or_default() += 1;
-        }
-    }
 }
 
 impl read::Sink for Analysis {
     #[inline]
     fn frame(&mut self, frame: &Frame<'_>) {
-        self.wire_bytes += u64::from(frame.wire_len);
-        self.last_ns = frame.time_ns;
-        let (first, last) = self.span_ns.unwrap_or((frame.time_ns, frame.time_ns));
-        self.span_ns = Some((first.min(frame.time_ns), last.max(frame.time_ns)));
-        if !link::is_known(frame.link) {
-            self.unknown_link(frame.link);
-        }
+        let wire_len = link::wire_len(frame);
+        self.wire_bytes += u64::from(wire_len);
+        self.lengths_bounded += u64::from(wire_len != frame.wire_len);
+        self.clock.on(frame.time_ns);
+        self.unknown_links.note(frame.link);
         let class = classify(&link::frame(frame), self.checksums);
+        if let Class::Data(segment) = &class {
+            self.sizes.add(segment.payload_len);
+        }
         let verdict = self.coalescer.handle(&class, frame.time_ns, frame.time_ns, &mut self.heard);
+        if let Verdict::Bypass(Reason::NotTcp | Reason::NotIp) = verdict
+            && let Some(tunnel) = tunnel::around_tcp(frame)
+        {
+            *self.tunnels.entry(tunnel).or_default() += 1;
+        }
         if let Verdict::Bypass(_) = verdict
             && let Some(flow) = flow_of(&class)
         {
-            self.heard.flows.add(flow, alone(&class));
+            let receiver = self.heard.flows.add(flow, alone(&class));
+            if let Class::Data(segment) = &class {
+                self.heard.acks += receiver.take(segment.seq, segment.seq + segment.payload_len, 1);
+            }
         }
     }
 }
@@ -211,7 +215,8 @@ fn alone(class: &Class) -> FlowCounts {
 
 impl Study for Analysis {
     fn end(&mut self) {
-        self.coalescer.flush(self.last_ns, &mut self.heard);
+        let clock = std::mem::take(&mut self.clock);
+        self.coalescer.flush(clock.last_ns(), &mut self.heard);
         let counts = *self.coalescer.counts();
         let heard = std::mem::take(&mut self.heard);
         self.coalescer = Coalescer::new(*self.coalescer.limits());
@@ -225,11 +230,15 @@ impl Study for Analysis {
             wire_bytes: std::mem::take(&mut self.wire_bytes),
             segments: Cause::ALL.map(|cause| counts.flushed(cause)).iter().sum::<u64>() + counts.eliminated(),
             unknown_links: std::mem::take(&mut self.unknown_links),
+            lengths_bounded: std::mem::take(&mut self.lengths_bounded),
+            tunnels: std::mem::take(&mut self.tunnels),
+            joined_before: std::mem::take(&mut self.sizes).joined(),
             lengths: heard.lengths,
             flows: heard.flows,
             delays: heard.delays,
             acks: heard.acks,
-            span_ns: self.span_ns.take(),
+            passed_ns: clock.passed_ns,
+            stamps_back: clock.back,
         });
     }
 
@@ -255,22 +264,23 @@ impl Tally {
         self.runs += other.runs;
         self.wire_bytes += other.wire_bytes;
         self.segments += other.segments;
-        for (ours, theirs) in [(&mut self.reasons, &other.reasons), (&mut self.causes, &other.causes)] {
+        for (ours, theirs) in [
+            (&mut self.reasons, &other.reasons),
+            (&mut self.causes, &other.causes),
+            (&mut self.tunnels, &other.tunnels),
+        ] {
             for (name, count) in theirs {
                 *ours.entry(name).or_default() += count;
             }
         }
-        for (link, count) in &other.unknown_links {
-            *self.unknown_links.entry(*link).or_default() += count;
-        }
+        self.unknown_links.merge(&other.unknown_links);
         self.lengths.merge(&other.lengths);
         self.flows.merge(&other.flows);
         self.delays.merge(&other.delays);
-        self.acks.every_second += other.acks.every_second;
-        self.acks.made += other.acks.made;
-        self.span_ns = match (self.span_ns, other.span_ns) {
-            (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-            (a, b) => a.or(b),
-        };
+        self.acks += other.acks;
+        self.passed_ns = self.passed_ns.saturating_add(other.passed_ns);
+        self.stamps_back += other.stamps_back;
+        self.lengths_bounded += other.lengths_bounded;
+        self.joined_before += other.joined_before;
     }
 }

@@ -28,7 +28,7 @@ fn joins(link: u16, header: &[u8], segment: fn(u16, u32, usize) -> Vec<u8>) {
     assert_eq!((tally.frames_in, tally.eliminated, tally.runs), (frames.len() as u64, 2, 1), "link type {link}");
     let not_ip = frames.len() as u64 - 3;
     assert_eq!(tally.reasons.get("not_ip").copied().unwrap_or(0), not_ip, "link type {link}");
-    assert!(tally.unknown_links.is_empty());
+    assert!(tally.unknown_links.iter().next().is_none());
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn linux_cooked() {
 fn a_link_type_that_is_not_known_is_counted() {
     let tally = analyse(make::pcap(147, &[segment(1, 1, 9), segment(1, 10, 9)]));
     assert_eq!(tally.reasons.get("not_ip"), Some(&2));
-    assert_eq!(tally.unknown_links.into_iter().collect::<Vec<_>>(), [(147, 2)]);
+    assert_eq!(tally.unknown_links.iter().collect::<Vec<_>>(), [(147, 2)]);
 }
 
 #[test]
@@ -112,5 +112,44 @@ fn lengths_come_from_the_ip_header_and_of_0_from_the_wire() {
         let tally = analyse(capture);
         assert_eq!((tally.frames_in, tally.eliminated), (3, 2));
         assert_eq!(tally.flows.top(1)[0].1.payload_bytes, 300);
+    }
+}
+
+/// An IPv4 packet of this protocol.
+fn of_protocol(protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let len = ((20 + payload.len()) as u16).to_be_bytes();
+    let header = [0x45, 0, len[0], len[1], 0, 1, 0, 0, 64, protocol, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    [&header[..], payload].concat()
+}
+
+#[test]
+fn segments_in_tunnels_are_counted_by_kind() {
+    let tcp = make::segment(9, 1, 100);
+    let bridged = make::ethernet(&[], 0x0800, &tcp);
+    let udp = |port: u16, rest: &[&[u8]]| {
+        let header = [&[0x30, 0x39][..], &port.to_be_bytes(), &[0; 4]].concat();
+        of_protocol(17, &[header, rest.concat()].concat())
+    };
+    let frames = [
+        ("mpls", 0x8847, [&[0, 1, 0x40, 64, 0, 2, 0x41, 64][..], &tcp].concat()),
+        ("pppoe", 0x8864, [&[0x11, 0, 0, 7, 0, 142, 0, 0x21][..], &tcp].concat()),
+        ("ipip", 0x0800, of_protocol(4, &tcp)),
+        ("gre", 0x0800, of_protocol(47, &[&[0x20, 0, 0x08, 0, 0, 0, 0, 9][..], &tcp].concat())),
+        ("gre", 0x0800, of_protocol(47, &[&[0, 0, 0x65, 0x58][..], &bridged].concat())),
+        ("vxlan", 0x0800, udp(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0], &bridged])),
+        ("geneve", 0x0800, udp(6081, &[&[1, 0, 0x65, 0x58, 0, 0, 9, 0, 1, 2, 3, 4], &bridged])),
+        ("", 0x0800, udp(53, &[&tcp])),
+        ("", 0x0800, udp(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0], &make::ethernet(&[], 0x0800, &of_protocol(1, &[0; 60]))])),
+    ];
+    for (name, kind, packet) in &frames {
+        let frame = make::ethernet(&[], *kind, packet);
+        let found = analyse(make::pcap(1, std::slice::from_ref(&frame))).tunnels;
+        let expected: Vec<_> = (!name.is_empty()).then_some((*name, 1)).into_iter().collect();
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), expected, "{name}");
+        // Cut anywhere, it is no tunnel or the same one.
+        for len in 0..frame.len() {
+            let found = analyse(make::pcap(1, &[frame[..len].to_vec()])).tunnels;
+            assert!(found.keys().all(|kind| kind == name), "{name} {len}");
+        }
     }
 }

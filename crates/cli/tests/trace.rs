@@ -43,8 +43,11 @@ fn asked() -> Vec<(Rules, Vec<String>)> {
         add(base, &[]);
         add(Rules { cache: 1, ..base }, &["--cache", "1"]);
         add(Rules { cache: 64, window: Window::Frames(256), ..base }, &["--cache", "64", "--window-packets", "256"]);
-        add(Rules { buffer: 16_384, ..base }, &["--buffer", "16384"]);
-        add(Rules { buffer: 1448, window: Window::Frames(5), ..base }, &["--buffer", "1448", "--window-packets", "5"]);
+        if rsc {
+            add(Rules { buffer: 16_384, ..base }, &["--buffer", "16384"]);
+            let small = Rules { buffer: 1448, window: Window::Frames(5), ..base };
+            add(small, &["--buffer", "1448", "--window-packets", "5"]);
+        }
         add(Rules { limit: Some(3), ..base }, &["--limit", "3"]);
         add(Rules { window: Window::Nanos(250_000), ..base }, &["--window-us", "250"]);
         add(Rules { verify: true, ..base }, &["--checksum", "verify"]);
@@ -145,6 +148,7 @@ fn what_was_readable_of_a_damaged_capture_is_reported() {
 fn what_the_caller_has_to_change_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let good = write(dir.path(), "good.pcap", &bulk());
+    let xz = write(dir.path(), "good.pcap.xz", b"\xfd7zXZ\0\0\x04");
     for words in [
         &["/no/such/file"][..],
         &[&good, "/no/such/file"],
@@ -156,6 +160,10 @@ fn what_the_caller_has_to_change_is_named() {
         &[&good, "--profile", "gro"],
         &[&good, "--cost-frame", "nan"],
         &[&good, "--html", "/dev/null/x.html"],
+        &[&good, "--html", "-"],
+        &[&good, "--profile", "ra", "--buffer", "4096"],
+        &["-", "-"],
+        &[&good, &xz],
         &["-i", "nosuchdevice"],
         &["sweep"],
         &["sweep", "/no/such/file"],
@@ -165,6 +173,142 @@ fn what_the_caller_has_to_change_is_named() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{words:?}: {said}");
         assert!(said.starts_with("baton: ") && said.contains("; ") && said.lines().count() == 1, "{words:?}: {said}");
+    }
+}
+
+/// The report on this capture.
+fn report_of(bytes: &[u8], options: &[&str]) -> Value {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", bytes);
+    json(&trace(&[options, &["--json", &file]].concat()))
+}
+
+/// A capture of segments of one connection, each with its stamp in microseconds and its length on the wire, if that is
+/// not the frame's.
+fn stamped(segments: &[(u64, Option<u32>)], payload: usize) -> Vec<u8> {
+    let order = make::Order { big: false };
+    let mut capture = make::pcap_header(order, make::MICROS, 1);
+    for (n, (stamp, wire_len)) in segments.iter().enumerate() {
+        let frame = make::ethernet(&[], 0x0800, &make::segment(9, 1 + n as u32 * payload as u32, payload));
+        let wire_len = wire_len.unwrap_or(frame.len() as u32);
+        let (seconds, fraction) = ((stamp / 1_000_000) as u32, (stamp % 1_000_000) as u32);
+        capture.extend(make::pcap_record(order, seconds, fraction, wire_len, &frame));
+    }
+    capture
+}
+
+#[test]
+fn every_second_segment_is_acknowledged_without_runs() {
+    let segments: Vec<_> = (0..1000).map(|n| (n, None)).collect();
+    // A window of 20 frames has runs of 8, 8 and 4; a frame larger than the buffer is in none.
+    for (payload, with) in [(1000, 150), (8960, 500)] {
+        let report = report_of(&stamped(&segments, payload), &[]);
+        let acks = |key: &str| report["acks"][key].as_u64().unwrap();
+        assert_eq!((acks("without"), acks("with"), acks("saved")), (500, with, 500 - with), "{payload}: {report}");
+    }
+}
+
+#[test]
+fn a_length_that_the_ip_header_contradicts_does_not_count() {
+    let mut segments: Vec<_> = (0..30).map(|n| (n, None)).collect();
+    let before = report_of(&stamped(&segments, 1000), &[]);
+    segments[7].1 = Some(4_000_000_000);
+    let after = report_of(&stamped(&segments, 1000), &[]);
+    for key in ["wire_bytes", "cpu", "eliminated"] {
+        assert_eq!(before[key], after[key], "{key}");
+    }
+    assert_eq!((before["lengths_bounded"].as_u64(), after["lengths_bounded"].as_u64()), (Some(0), Some(1)));
+    // A frame that was cut has its own length, and padding is none of the packet's.
+    let frame = make::ethernet(&[], 0x0800, &make::segment(9, 1, 1000));
+    let mut cut = make::pcap_header(make::Order { big: false }, make::MICROS, 1);
+    cut.extend(make::pcap_record(make::Order { big: false }, 1, 0, frame.len() as u32 + 4, &frame[..60]));
+    let report = report_of(&cut, &[]);
+    assert_eq!(
+        (report["wire_bytes"].as_u64(), report["lengths_bounded"].as_u64()),
+        (Some(frame.len() as u64 + 4), Some(0))
+    );
+}
+
+#[test]
+fn time_that_goes_back_ends_a_window_and_is_told() {
+    let ten_seconds = 10_000_000;
+    // A window of 100 us has two of these each, whatever the clock was set to in between.
+    let stamps = [0, 50, 1000, 1050, 500, 550, 3000, 3050].map(|stamp| (ten_seconds + stamp, None));
+    let report = report_of(&stamped(&stamps, 1000), &["--window-us", "100"]);
+    assert_eq!((report["runs"].as_u64(), report["eliminated"].as_u64()), (Some(4), Some(4)), "{report}");
+    assert_eq!(report["stamps_back"].as_u64(), Some(1));
+    assert!(report["added_delay_ns"]["max"].as_u64().unwrap() <= 1_000_000, "{report}");
+    assert!((report["seconds"].as_f64().unwrap() - 3050e-6).abs() < 1e-9, "{report}");
+    // The time between two captures is in neither.
+    let dir = tempfile::tempdir().unwrap();
+    let early = write(dir.path(), "a.pcap", &stamped(&[(0, None), (1_000_000, None)], 1000));
+    let late = write(dir.path(), "b.pcap", &stamped(&[(900_000_000_000, None), (900_002_000_000, None)], 1000));
+    assert_eq!(json(&trace(&["--json", &early, &late]))["seconds"].as_f64(), Some(3.0));
+}
+
+#[test]
+fn the_first_line_is_a_verdict() {
+    let verdict = |capture: &[u8]| {
+        let dir = tempfile::tempdir().unwrap();
+        let file = write(dir.path(), "a.pcap", capture);
+        let text = String::from_utf8(trace(&[&file]).stdout).unwrap();
+        let first = text.lines().next().unwrap().to_owned();
+        (first, report_of(capture, &[])["verdict"]["answer"].as_str().unwrap().to_owned())
+    };
+    let many: Vec<_> = (0..1000).map(|n| (n, None)).collect();
+    let (said, answer) = verdict(&stamped(&many, 1000));
+    assert!(said.starts_with("yes: 85.0 % of the frames would be joined") && answer == "yes", "{said}");
+    let (said, answer) = verdict(&stamped(&many, 8960));
+    assert!(said.starts_with("little: 0.0 % of the frames") && answer == "little", "{said}");
+    let (said, answer) = verdict(&stamped(&many, 20_000));
+    assert!(said.starts_with("cannot tell: 1000 of 1000 data segments are larger than a wire carries"), "{said}");
+    assert_eq!(answer, "cannot-tell");
+    assert!(verdict(&stamped(&many[..99], 1000)).0.starts_with("cannot tell: there are 99 data segments"));
+}
+
+#[test]
+fn a_delay_of_hours_is_as_long_as_it_was() {
+    let hours = 5 * 3600 * 1_000_000;
+    let report = report_of(&stamped(&[(0, None), (hours, None)], 1000), &[]);
+    assert_eq!(report["added_delay_ns"]["max"].as_u64(), Some(hours * 1000), "{report}");
+}
+
+#[test]
+fn what_is_no_capture_is_named_and_gets_no_report() {
+    let dir = tempfile::tempdir().unwrap();
+    for (bytes, parts) in [
+        (&b"BZh91AY&SY\x01\x02"[..], ["bzip2", "bzip2 -dc FILE | baton trace -"]),
+        (b"10:15:00.1 IP 10.0.0.1.80 > 10.0.0.2.99: Flags [.]\n", ["text", "tcpdump -w"]),
+        (b"snoop\0\0\0\0\0\0\x02", ["snoop", "editcap"]),
+    ] {
+        let file = write(dir.path(), "file", bytes);
+        let output = trace(&[&file]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+        // Through a pipe it is known when it is read.
+        let piped = Command::new(env!("CARGO_BIN_EXE_baton"))
+            .args(["trace", "-"])
+            .stdin(std::fs::File::open(&file).unwrap())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&piped.stderr);
+        assert_eq!((piped.status.code(), piped.stdout.len()), (Some(1), 0), "{said}");
+        assert!(parts.iter().all(|part| said.contains(part)), "{said}");
+    }
+    let mut old = bulk();
+    old[4] = 3;
+    let output = trace(&[&write(dir.path(), "file", &old)]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("pcap of version 3.4"), "{output:?}");
+}
+
+#[test]
+fn link_types_that_cannot_be_read_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", &make::pcap(127, &[vec![0; 60], vec![0; 60]]));
+    for words in [&[&*file][..], &["sweep", &file]] {
+        let said = String::from_utf8_lossy(&trace(words).stdout).into_owned();
+        assert!(said.contains("2 frames of link type 127 (IEEE802_11_RADIOTAP)"), "{words:?}: {said}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::plot::{Group, Mark, Plot, Row};
 use super::{Side, html, short};
-use baton_analyse::report::{Report, Rules, RunLength};
+use baton_analyse::report::{Acks, Report, Rules, RunLength};
 use baton_apps::html_text::escape;
 use baton_apps::measure::Median;
 use std::fmt::Write as _;
@@ -41,6 +41,10 @@ fn length(line: &RunLength) -> String {
     if line.from == line.to { line.from.to_string() } else { format!("{}–{}", line.from, line.to) }
 }
 
+fn verdict(report: &Report) -> String {
+    format!("{}: {}", report.verdict.answer.word(), report.verdict.because)
+}
+
 fn sentence(report: &Report) -> String {
     format!(
         "{} of {} frames ({}) would be joined to another; a stack would see {}",
@@ -70,12 +74,31 @@ fn delay(report: &Report) -> String {
     format!("p50 {}, p99 {}, max {}{unmeasured}", time(delay.p50), time(delay.p99), time(delay.max))
 }
 
+fn acks_saved(acks: &Acks) -> String {
+    format!(
+        "{} of {} that a receiver makes without runs (one template for a run; {} in the captures)",
+        acks.saved, acks.without, acks.captured
+    )
+}
+
+/// Columns for the name of a flow; two IPv6 addresses get a line of their own.
+const FLOW_COLUMNS: usize = 46;
+
 /// Warnings that affect the results.
 fn cautions(report: &Report) -> Vec<String> {
-    let links = report
-        .unknown_links
-        .iter()
-        .map(|(link, frames)| format!("{frames} frames of link type {link}, which cannot be read, count as not_ip"));
+    let links = report.unknown_links.cautions();
+    let back = (report.stamps_back > 0).then(|| {
+        format!("time stamps that go back: {}; delays and windows in time depend on them", report.stamps_back)
+    });
+    let tunnels = report.tunnels.iter().map(|(kind, segments)| {
+        format!("TCP segments that lie in {kind}, where a coalescer does not see them: {segments}")
+    });
+    let lengths = (report.lengths_bounded > 0).then(|| {
+        format!(
+            "lengths that the frame's IP header contradicts: {}; what the header says counts",
+            report.lengths_bounded
+        )
+    });
     let forgotten = (report.flows_forgotten > 0).then(|| {
         format!(
             "more flows than the table holds: {} lost their place, figures of flows are lower bounds",
@@ -83,21 +106,22 @@ fn cautions(report: &Report) -> Vec<String> {
         )
     });
     let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
-    links.chain(forgotten).chain(files).collect()
+    links.chain(tunnels).chain(back).chain(lengths).chain(forgotten).chain(files).collect()
 }
 
 /// The report for a terminal.
 pub fn text(report: &Report, colour: bool) -> String {
     let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let mut out = String::new();
-    let _ = writeln!(out, "{bold}{}{plain}", sentence(report));
+    let _ = writeln!(out, "{bold}{}{plain}", verdict(report));
+    let _ = writeln!(out, "{}", sentence(report));
     let _ = writeln!(out, "{}\n", rules(&report.rules));
     let acks = &report.acks;
     let facts = [
         ("runs of two or more", report.runs.to_string()),
         ("data segments held", report.segments.to_string()),
         ("added delay", delay(report)),
-        ("ACKs saved", format!("{} of {} (one template for a run)", acks.saved, acks.without)),
+        ("ACKs saved", acks_saved(acks)),
         ("CPU saved", model(report)),
         ("bytes on the wire", format!("{} in {} s", report.wire_bytes, short(report.seconds))),
     ];
@@ -108,12 +132,16 @@ pub fn text(report: &Report, colour: bool) -> String {
     counts(&mut out, "what ended runs", report.flushes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));
     if !report.flows.is_empty() {
-        let _ = writeln!(out, "\n{:<54} {:>10} {:>10} {:>8}", "largest flows", "in", "out", "joined");
+        let _ = writeln!(out, "\n{:<48} {:>10} {:>10} {:>8}", "largest flows", "in", "out", "joined");
         for flow in &report.flows {
-            let name = format!("{} > {}", flow.source, flow.destination);
+            let mut name = format!("{} > {}", flow.source, flow.destination);
+            if name.len() > FLOW_COLUMNS {
+                let _ = writeln!(out, "  {name}");
+                name.clear();
+            }
             let _ = writeln!(
                 out,
-                "  {name:<52} {:>10} {:>10} {:>8}",
+                "  {name:<FLOW_COLUMNS$} {:>10} {:>10} {:>8}",
                 flow.frames_in,
                 flow.frames_out,
                 percent(flow.eliminated_share)
@@ -141,7 +169,7 @@ fn counts(out: &mut String, title: &str, lines: impl Iterator<Item = (String, u6
 
 /// The report as a self-contained HTML page.
 pub fn page(report: &Report) -> String {
-    let mut body = format!("<p class=\"soft\">{}</p>", escape(&rules(&report.rules)));
+    let mut body = format!("<p>{}.</p><p class=\"soft\">{}</p>", sentence(report), escape(&rules(&report.rules)));
     for caution in cautions(report) {
         let _ = write!(body, "<p class=\"caution\">{}.</p>", escape(&caution));
     }
@@ -150,7 +178,7 @@ pub fn page(report: &Report) -> String {
         ("Runs of two or more", report.runs.to_string()),
         ("Data segments held", report.segments.to_string()),
         ("Added delay", delay(report)),
-        ("ACKs saved", format!("{} of {}, with one template for a run", acks.saved, acks.without)),
+        ("ACKs saved", acks_saved(acks)),
         ("CPU saved", model(report)),
         ("On the wire", format!("{} bytes in {} s", report.wire_bytes, short(report.seconds))),
     ];
@@ -165,7 +193,7 @@ pub fn page(report: &Report) -> String {
     figure(&mut body, "flushes", "What ended runs", "runs", report.flushes.iter().map(name).collect());
     body.push_str("</div>");
     flows(&mut body, report);
-    html::page("What coalescing would gain", &format!("{}.", sentence(report)), &body)
+    html::page("What coalescing would gain", &format!("{}.", verdict(report)), &body)
 }
 
 fn lengths(report: &Report) -> Vec<(String, f64)> {

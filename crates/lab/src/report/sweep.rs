@@ -3,6 +3,7 @@
 use super::capture::rules;
 use super::html;
 use super::lines::{Line, Lines};
+use baton_analyse::link::UnknownLinks;
 use baton_analyse::report::{FileLine, Rules};
 use baton_analyse::sweep::{Axis, Point};
 use baton_apps::html_text::escape;
@@ -16,6 +17,8 @@ pub struct Outcome {
     pub rules: Rules,
     /// One result for each value of the swept parameter.
     pub points: Vec<Point>,
+    /// Frames of link types that cannot be read, by link type.
+    pub unknown_links: UnknownLinks,
     /// One line for each capture that was read.
     pub files: Vec<FileLine>,
 }
@@ -48,12 +51,19 @@ impl Outcome {
                 let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
             }
         }
+        for caution in self.unknown_links.cautions() {
+            let _ = writeln!(out, "\nnote: {caution}");
+        }
         out
     }
 
     /// The points as plots.
     pub fn page(&self) -> String {
-        let mut body = format!("<p class=\"soft\">{}</p><div class=\"plots\">", escape(&rules(&self.rules)));
+        let mut body = format!("<p class=\"soft\">{}</p>", escape(&rules(&self.rules)));
+        for caution in self.unknown_links.cautions() {
+            let _ = write!(body, "<p class=\"caution\">{}.</p>", escape(&caution));
+        }
+        body.push_str("<div class=\"plots\">");
         for (axis, points) in self.axes() {
             let points = points.iter().map(|point| (f64::from(point.value), point.share() * 100.0)).collect();
             let plot = Lines {

@@ -10,7 +10,7 @@ use baton_analyse::report::{self, FileLine, Report};
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
-use baton_lab::report::capture;
+use baton_lab::report::{capture, short};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -83,13 +83,17 @@ impl PriceArgs {
 /// Analyses the captures or the live traffic and prints the report.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let prices = args.prices.prices()?;
-    let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
+    let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
     let stop = files::stop()?;
     let make = || Analysis::new(limits, checksums);
     let (analysis, lines) = match &args.interface {
         Some(interface) => listen(interface, args.seconds, make(), &stop)?,
         None => files::read(&args.files, make, &stop)?,
     };
+    if lines.iter().all(|line| line.trouble.is_some()) && analysis.tally().frames_in == 0 {
+        // A report of zeros would say that there is nothing to gain.
+        return files::complain(&lines);
+    }
     let rules = report::Rules::of(&limits, checksums);
     let report = Report::new(analysis.tally(), rules, prices, lines);
     if let Some(path) = &args.html {
@@ -121,17 +125,24 @@ fn listen(
         };
         usage(format!("cannot listen to {interface}: {error}"), remedy)
     })?;
-    let end = length.map(|length| Instant::now() + length);
+    let begun = Instant::now();
+    let end = length.map(|length| begun + length);
+    let (bar, mut frames) = (files::bar_of_live(), 0);
     let mut trouble = None;
     while !stop.requested() {
         let left = end.map_or(PATIENCE, |end| end.saturating_duration_since(Instant::now()));
         if left.is_zero() {
             break;
         }
-        if let Err(error) = live.read(left.min(PATIENCE), &mut analysis) {
-            trouble = Some(error.to_string());
-            break;
+        match live.read(left.min(PATIENCE), &mut analysis) {
+            Ok(more) => frames += more,
+            Err(error) => {
+                trouble = Some(error.to_string());
+                break;
+            }
         }
+        let passed = begun.elapsed().as_secs_f64();
+        bar.set_message(format!("{passed:.0} s, {frames} frames, {} frames/s", short(frames as f64 / passed)));
     }
     // Frames that arrived before the end count.
     for _ in 0..DRAIN {
@@ -139,6 +150,7 @@ fn listen(
             break;
         }
     }
+    bar.finish_and_clear();
     let dropped = live.dropped();
     if dropped > 0 {
         trouble.get_or_insert_with(|| format!("{dropped} frames were lost because the machine is too busy"));

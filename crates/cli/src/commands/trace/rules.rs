@@ -1,6 +1,7 @@
 //! The options that choose how frames are coalesced.
 
 use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
+use baton_apps::fail::usage;
 use std::num::{NonZeroU32, NonZeroU64};
 
 /// Most runs held at a time. A run costs some hundred bytes; this bounds the memory.
@@ -20,8 +21,9 @@ pub struct Rules {
     cache: u32,
 
     /// Most bytes of payload in a run (rsc only; with ra a run is an IP packet of at most 65535 bytes)
-    #[arg(long, value_name = "BYTES", default_value_t = 8192, value_parser = clap::value_parser!(u32).range(1..))]
-    buffer: u32,
+    /// [default: 8192]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1..))]
+    buffer: Option<u32>,
 
     /// Most segments in a run [default: no limit for rsc, 20 for ra]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -54,7 +56,14 @@ enum Checksum {
 
 impl Rules {
     /// The limits for the coalescer.
-    pub fn limits(&self) -> Limits {
+    ///
+    /// # Errors
+    /// A usage error if an option has no meaning with these rules.
+    pub fn limits(&self) -> anyhow::Result<Limits> {
+        if self.profile == Choice::Ra && self.buffer.is_some() {
+            let what = "--buffer has no meaning with --profile ra, where a run is an IP packet of at most 65535 bytes";
+            return Err(usage(what, "leave it out, or bound a run with --limit"));
+        }
         let base = Limits::of(match self.profile {
             Choice::Rsc => Profile::Rsc,
             Choice::Ra => Profile::Ra,
@@ -64,13 +73,13 @@ impl Rules {
             (None, Some(us)) => NonZeroU64::new(us * 1000).map(Window::Time),
             (None, None) => None,
         };
-        Limits {
+        Ok(Limits {
             cache: NonZeroU32::new(self.cache).unwrap_or(base.cache),
-            buffer: self.buffer,
+            buffer: self.buffer.unwrap_or(base.buffer),
             segments: self.limit.and_then(NonZeroU32::new).or(base.segments),
             window: window.unwrap_or(base.window),
             ..base
-        }
+        })
     }
 
     /// How checksums are treated.

@@ -29,10 +29,11 @@ pub struct Args {
 
 /// Reads the captures and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (limits, checksums) = (args.rules.limits(), args.rules.checksums());
+    let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
     let (sweep, files) = files::read(&args.files, || Sweep::new(limits, checksums), &files::stop()?)?;
-    let outcome =
-        Outcome { rules: report::Rules::of(&limits, checksums), points: sweep.points().copied().collect(), files };
+    let rules = report::Rules::of(&limits, checksums);
+    let (points, unknown_links) = (sweep.points().copied().collect(), sweep.unknown_links().clone());
+    let outcome = Outcome { rules, points, unknown_links, files };
     let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), outcome.page());
     args.output.give(&findings)?;
     files::complain(&outcome.files)
