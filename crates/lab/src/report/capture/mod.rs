@@ -1,0 +1,107 @@
+//! The report of `baton trace`, as text ([`text()`]) and as an HTML page ([`page()`]). Here are the
+//! words that both share.
+
+mod page;
+mod text;
+
+pub use page::page;
+pub use text::text;
+
+use super::short;
+use baton_analyse::report::{Acks, Report, Rules, RunLength};
+
+/// The rules in a line.
+pub(super) fn rules(rules: &Rules) -> String {
+    let limit = rules.limit.map_or("no limit".to_owned(), |limit| format!("{limit} segments"));
+    let window = match (rules.window_packets, rules.window_us) {
+        (Some(frames), _) => format!("a window of {frames} frames"),
+        (None, Some(us)) => format!("a window of {us} µs"),
+        (None, None) => "no window".to_owned(),
+    };
+    let (profile, cache, buffer) = (rules.profile, rules.cache, rules.buffer);
+    format!(
+        "{profile}: {cache} runs at a time, {buffer} bytes and {limit} each, {window}, checksums: {}",
+        rules.checksum
+    )
+}
+
+fn time(ns: u64) -> String {
+    match ns as f64 {
+        ns if ns >= 1e9 => format!("{} s", short(ns / 1e9)),
+        ns if ns >= 1e6 => format!("{} ms", short(ns / 1e6)),
+        ns => format!("{} µs", short(ns / 1e3)),
+    }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn length(line: &RunLength) -> String {
+    if line.from == line.to { line.from.to_string() } else { format!("{}–{}", line.from, line.to) }
+}
+
+fn verdict(report: &Report) -> String {
+    format!("{}: {}", report.verdict.answer.word(), report.verdict.because)
+}
+
+fn sentence(report: &Report) -> String {
+    format!(
+        "{} of {} frames ({}) would be joined to another; a stack would see {}",
+        report.eliminated,
+        report.frames_in,
+        percent(report.eliminated_share),
+        report.frames_out,
+    )
+}
+
+fn model(report: &Report) -> String {
+    let prices = report.cpu.prices;
+    format!(
+        "{} of the CPU time by a model with {} ns per frame, {} ns per byte and {} ns per coalesced segment ({} s become {} s)",
+        percent(report.cpu.saved),
+        prices.frame_ns,
+        prices.byte_ns,
+        prices.segment_ns,
+        short(report.cpu.without_seconds),
+        short(report.cpu.with_seconds),
+    )
+}
+
+fn delay(report: &Report) -> String {
+    let delay = &report.added_delay_ns;
+    let unmeasured = if delay.unmeasured > 0 { format!(" ({} not measured)", delay.unmeasured) } else { String::new() };
+    format!("p50 {}, p99 {}, max {}{unmeasured}", time(delay.p50), time(delay.p99), time(delay.max))
+}
+
+fn acks_saved(acks: &Acks) -> String {
+    format!(
+        "{} of {} that a receiver makes without runs (one template for a run; {} in the captures)",
+        acks.saved, acks.without, acks.captured
+    )
+}
+
+/// Warnings that affect the results.
+fn cautions(report: &Report) -> Vec<String> {
+    let links = report.unknown_links.cautions();
+    let back = (report.stamps_back > 0).then(|| {
+        format!("time stamps that go back: {}; delays and windows in time depend on them", report.stamps_back)
+    });
+    let tunnels = report.tunnels.iter().map(|(kind, segments)| {
+        format!("TCP segments that lie in {kind}, where a coalescer does not see them: {segments}")
+    });
+    let lengths = (report.lengths_bounded > 0).then(|| {
+        format!(
+            "lengths that the frame's IP header contradicts: {}; what the header says counts",
+            report.lengths_bounded
+        )
+    });
+    let forgotten = (report.flows_forgotten > 0).then(|| {
+        format!(
+            "more flows than the table holds: {} lost their place, figures of flows are lower bounds",
+            report.flows_forgotten
+        )
+    });
+    let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
+    links.chain(tunnels).chain(back).chain(lengths).chain(forgotten).chain(files).collect()
+}
