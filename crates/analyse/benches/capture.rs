@@ -7,10 +7,11 @@
 //! `cargo bench -p baton-analyse --bench capture`
 
 use baton_analyse::coalesce::{Checksums, Class, Limits, Profile, classify};
+use baton_analyse::joiner::Rules;
 use baton_analyse::read::{Frame, Input, Reader};
 use baton_analyse::study::{self, Progress};
 use baton_analyse::sweep::Sweep;
-use baton_analyse::{Analysis, link};
+use baton_analyse::{Analysis, gro, link};
 use baton_testkit::rounds::{Effort, Rounds};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -49,8 +50,8 @@ fn every(path: &Path, mut look: impl FnMut(&Frame<'_>)) -> u64 {
     count
 }
 
-fn analysis(path: &Path, profile: Profile) -> u64 {
-    let mut analysis = Analysis::new(Limits::of(profile), Checksums::Trust);
+fn analysis(path: &Path, rules: Rules, beside: &[Rules]) -> u64 {
+    let mut analysis = Analysis::new(rules, Checksums::Trust).beside(beside);
     study::read(open(path), &mut analysis, &Progress::default()).expect("the capture is whole");
     analysis.tally().eliminated
 }
@@ -71,8 +72,12 @@ fn main() -> io::Result<()> {
             });
             assert_eq!(data, frames.into());
         });
-        set.add("trace rsc", || assert!(analysis(&path, Profile::Rsc) > u64::from(frames) / 2));
-        set.add("trace ra", || assert!(analysis(&path, Profile::Ra) > u64::from(frames) / 2));
+        let [rsc, ra, gro] =
+            [Limits::of(Profile::Rsc).into(), Limits::of(Profile::Ra).into(), gro::Rules::default().into()];
+        set.add("trace rsc", || assert!(analysis(&path, rsc, &[]) > u64::from(frames) / 2));
+        set.add("trace ra", || assert!(analysis(&path, ra, &[]) > u64::from(frames) / 2));
+        set.add("trace gro", || assert!(analysis(&path, gro, &[]) < u64::from(frames)));
+        set.add("trace rsc, ra, gro", || assert!(analysis(&path, rsc, &[ra, gro]) > u64::from(frames) / 2));
         set.add("sweep rsc", || {
             let mut sweep = Sweep::new(Limits::of(Profile::Rsc), Checksums::Trust);
             study::read(open(&path), &mut sweep, &Progress::default()).expect("the capture is whole");

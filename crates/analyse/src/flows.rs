@@ -100,9 +100,15 @@ impl Flows {
 }
 
 fn set_of(flow: &Flow) -> usize {
+    hash(flow) as usize % SETS
+}
+
+/// A number in which a flow's bits are mixed.
+pub(crate) fn hash(flow: &Flow) -> u32 {
     let mut hasher = Mixer(0);
     flow.hash(&mut hasher);
-    (hasher.finish() >> 32) as usize % SETS
+    let mixed = hasher.finish();
+    ((mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32) as u32
 }
 
 /// A quick mix of a few words. Flows that were chosen to collide replace each other within one

@@ -23,6 +23,8 @@ pub mod clock;
 pub mod cost;
 pub mod delay;
 pub mod flows;
+pub mod gro;
+pub mod joiner;
 pub mod link;
 pub mod link_type;
 mod prefetch_unsafe;

@@ -3,15 +3,16 @@
 use crate::clock::Clock;
 use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
+use crate::gro;
+use crate::joiner::{Joiner, Outcome, Rules};
 use crate::link::{self, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::receiver::Acks;
 use crate::sizes::Sizes;
 use crate::study::Study;
 use crate::tunnel;
-use baton_coalesce::{
-    Cause, Checksums, Class, Coalescer, Counts, Flow, Limits, Reason, Run, Segment, Sink, Verdict, classify,
-};
+use baton_coalesce::{Cause, Checksums, Class, Flow, Reason, Run, Segment, Sink, classify};
+use baton_wire::seq::Seq;
 use std::collections::BTreeMap;
 
 /// Run lengths below this have a count of their own; longer ones share one for each
@@ -82,12 +83,48 @@ impl Sink<u64> for Heard {
     }
 
     fn flush(&mut self, slot: u32, run: &Run, _: Cause, at_ns: u64) {
-        self.arrivals.flush(slot, run.segments, at_ns, &mut self.delays);
-        self.lengths.add(run.segments);
-        let counts =
-            FlowCounts { frames_in: run.segments.into(), frames_out: 1, payload_bytes: run.payload_len.into() };
-        self.acks += self.flows.add(run.flow(), counts).take(run.first.seq, run.end(), run.segments);
+        self.run(slot, at_ns, run.flow(), run.segments, run.first.seq, run.payload_len);
     }
+}
+
+impl gro::Sink for Heard {
+    fn start(&mut self, slot: u32, time_ns: u64) {
+        self.arrivals.start(slot);
+        self.arrivals.add(slot, time_ns);
+    }
+
+    fn append(&mut self, slot: u32, time_ns: u64) {
+        self.arrivals.add(slot, time_ns);
+    }
+
+    fn flush(&mut self, slot: u32, run: &gro::Run, at_ns: u64) {
+        self.run(slot, at_ns, &run.flow, run.segments, run.first, run.payload_len);
+    }
+}
+
+impl Heard {
+    /// The run in `slot` goes on at `at_ns`.
+    fn run(&mut self, slot: u32, at_ns: u64, flow: &Flow, segments: u32, first: Seq, payload_len: u32) {
+        self.arrivals.flush(slot, segments, at_ns, &mut self.delays);
+        self.lengths.add(segments);
+        let counts = FlowCounts { frames_in: segments.into(), frames_out: 1, payload_bytes: payload_len.into() };
+        self.acks += self.flows.add(flow, counts).take(first, first + payload_len, segments);
+    }
+}
+
+/// The outcome of other rules on the same frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Beside {
+    /// The rules that made it.
+    pub rules: Rules,
+    /// Frames and runs that came out.
+    pub frames_out: u64,
+    /// Frames that were appended to another.
+    pub eliminated: u64,
+    /// Runs of two segments or more.
+    pub runs: u64,
+    /// Eligible segments that were in a run, even if alone.
+    pub segments: u64,
 }
 
 /// The counts of a capture, or of several.
@@ -129,11 +166,14 @@ pub struct Tally {
     pub joined_before: u64,
     /// TCP segments that lie in a tunnel, by its kind. They are among those that went on alone.
     pub tunnels: BTreeMap<&'static str, u64>,
+    /// Other rules on the same frames.
+    pub beside: Vec<Beside>,
 }
 
-/// A coalescer over a capture.
+/// A coalescer over a capture, and others beside it that are only counted.
 pub struct Analysis {
-    coalescer: Coalescer,
+    joiner: Joiner,
+    beside: Vec<(Rules, Joiner)>,
     checksums: Checksums,
     heard: Heard,
     wire_bytes: u64,
@@ -147,9 +187,10 @@ pub struct Analysis {
 
 impl Analysis {
     /// Nothing read yet.
-    pub fn new(limits: Limits, checksums: Checksums) -> Analysis {
+    pub fn new(rules: impl Into<Rules>, checksums: Checksums) -> Analysis {
         Analysis {
-            coalescer: Coalescer::new(limits),
+            joiner: Joiner::new(&rules.into()),
+            beside: Vec::new(),
             checksums,
             heard: Heard::default(),
             wire_bytes: 0,
@@ -160,6 +201,12 @@ impl Analysis {
             clock: Clock::default(),
             done: Tally::default(),
         }
+    }
+
+    /// The same with other rules beside it, which see the same frames.
+    pub fn beside(mut self, rules: &[Rules]) -> Analysis {
+        self.beside = rules.iter().map(|rules| (*rules, Joiner::new(rules))).collect();
+        self
     }
 
     /// The counts. Runs that are still held are not included: call [`Study::end`] first.
@@ -180,16 +227,17 @@ impl read::Sink for Analysis {
         if let Class::Data(segment) = &class {
             self.sizes.add(segment.payload_len);
         }
-        let verdict = self.coalescer.handle(&class, frame.time_ns, frame.time_ns, &mut self.heard);
-        if let Verdict::Bypass(Reason::NotTcp | Reason::NotIp) = verdict
+        for (_, joiner) in &mut self.beside {
+            joiner.handle(frame, &class, &mut ());
+        }
+        let alone = self.joiner.handle(frame, &class, &mut self.heard);
+        if let Class::Bypass { reason: Reason::NotTcp | Reason::NotIp, .. } = class
             && let Some(tunnel) = tunnel::around_tcp(frame)
         {
             *self.tunnels.entry(tunnel).or_default() += 1;
         }
-        if let Verdict::Bypass(_) = verdict
-            && let Some(flow) = flow_of(&class)
-        {
-            let receiver = self.heard.flows.add(flow, alone(&class));
+        if alone && let Some(flow) = flow_of(&class) {
+            let receiver = self.heard.flows.add(flow, counts_alone(&class));
             if let Class::Data(segment) = &class {
                 self.heard.acks += receiver.take(segment.seq, segment.seq + segment.payload_len, 1);
             }
@@ -205,7 +253,7 @@ fn flow_of(class: &Class) -> Option<&Flow> {
 }
 
 /// The counts that a frame that goes on alone adds to its flow.
-fn alone(class: &Class) -> FlowCounts {
+fn counts_alone(class: &Class) -> FlowCounts {
     let payload_bytes = match class {
         Class::Data(segment) => segment.payload_len.into(),
         Class::Bypass { .. } => 0,
@@ -216,19 +264,22 @@ fn alone(class: &Class) -> FlowCounts {
 impl Study for Analysis {
     fn end(&mut self) {
         let clock = std::mem::take(&mut self.clock);
-        self.coalescer.flush(clock.last_ns(), &mut self.heard);
-        let counts = *self.coalescer.counts();
+        let outcome = self.joiner.finish(clock.last_ns(), &mut self.heard);
         let heard = std::mem::take(&mut self.heard);
-        self.coalescer = Coalescer::new(*self.coalescer.limits());
+        let beside = self.beside.iter_mut().map(|(rules, joiner)| {
+            let Outcome { frames_out, eliminated, runs, segments, .. } = joiner.finish(clock.last_ns(), &mut ());
+            Beside { rules: *rules, frames_out, eliminated, runs, segments }
+        });
         self.done.merge(&Tally {
-            frames_in: counts.frames_in(),
-            frames_out: counts.frames_out(),
-            eliminated: counts.eliminated(),
-            runs: counts.runs,
-            reasons: named(Reason::ALL.map(|reason| (reason.name(), of_reason(&counts, reason)))),
-            causes: named(Cause::ALL.map(|cause| (cause.name(), counts.flushed(cause)))),
+            frames_in: outcome.frames_in,
+            frames_out: outcome.frames_out,
+            eliminated: outcome.eliminated,
+            runs: outcome.runs,
+            reasons: outcome.reasons,
+            causes: outcome.causes,
+            segments: outcome.segments,
+            beside: beside.collect(),
             wire_bytes: std::mem::take(&mut self.wire_bytes),
-            segments: Cause::ALL.map(|cause| counts.flushed(cause)).iter().sum::<u64>() + counts.eliminated(),
             unknown_links: std::mem::take(&mut self.unknown_links),
             lengths_bounded: std::mem::take(&mut self.lengths_bounded),
             tunnels: std::mem::take(&mut self.tunnels),
@@ -245,15 +296,6 @@ impl Study for Analysis {
     fn merge(&mut self, other: Analysis) {
         self.done.merge(&other.done);
     }
-}
-
-fn of_reason(counts: &Counts, reason: Reason) -> u64 {
-    counts.of(Verdict::Bypass(reason))
-}
-
-/// The ones that occurred.
-fn named<const N: usize>(all: [(&'static str, u64); N]) -> BTreeMap<&'static str, u64> {
-    all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
 impl Tally {
@@ -282,5 +324,15 @@ impl Tally {
         self.stamps_back += other.stamps_back;
         self.lengths_bounded += other.lengths_bounded;
         self.joined_before += other.joined_before;
+        if self.beside.is_empty() {
+            self.beside.clone_from(&other.beside);
+            return;
+        }
+        for (ours, theirs) in self.beside.iter_mut().zip(&other.beside) {
+            ours.frames_out += theirs.frames_out;
+            ours.eliminated += theirs.eliminated;
+            ours.runs += theirs.runs;
+            ours.segments += theirs.segments;
+        }
     }
 }

@@ -50,6 +50,12 @@ __attribute__((section("lwt_xmit"), used)) int pass(void *skb) { return 0; }
 char LICENSE[] __attribute__((section("license"), used)) = "GPL";
 "#;
 
+const HASHING: &str = r#"
+static unsigned int (*hash_recalc)(void *skb) = (void *)34;
+__attribute__((section("classifier"), used)) int hash(void *skb) { hash_recalc(skb); return 0; }
+char LICENSE[] __attribute__((section("license"), used)) = "GPL";
+"#;
+
 /// A file of programs that goes away.
 pub struct Object(PathBuf);
 
@@ -62,6 +68,16 @@ impl Object {
     #[track_caller]
     pub fn for_routes() -> Object {
         Object::compile(FOR_ROUTES)
+    }
+
+    /// A file with a program for `tc filter .. bpf da`, in the section `classifier`, that has the kernel compute a
+    /// frame's hash and lets it pass.
+    ///
+    /// # Panics
+    /// If it cannot be compiled.
+    #[track_caller]
+    pub fn hashing() -> Object {
+        Object::compile(HASHING)
     }
 
     /// Path of the object file.

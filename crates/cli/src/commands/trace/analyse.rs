@@ -1,12 +1,15 @@
 //! `baton trace FILE…`: applies one set of rules to captures or to live traffic.
 
 use super::files;
-use super::rules::Rules;
+use super::rules;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
+use baton_analyse::coalesce::{Limits, Profile};
 use baton_analyse::cost::Prices;
+use baton_analyse::gro;
+use baton_analyse::joiner::Rules;
 use baton_analyse::read::Live;
-use baton_analyse::report::{self, FileLine, Report};
+use baton_analyse::report::{FileLine, Report};
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
@@ -38,7 +41,7 @@ pub struct Args {
     seconds: Option<f64>,
 
     #[command(flatten)]
-    rules: Rules,
+    rules: rules::Rules,
 
     #[command(flatten)]
     prices: PriceArgs,
@@ -83,9 +86,10 @@ impl PriceArgs {
 /// Analyses the captures or the live traffic and prints the report.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let prices = args.prices.prices()?;
-    let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
+    let (rules, checksums) = (args.rules.rules()?, args.rules.checksums());
     let stop = files::stop()?;
-    let make = || Analysis::new(limits, checksums);
+    let others = others(&rules);
+    let make = || Analysis::new(rules, checksums).beside(&others);
     let (analysis, lines) = match &args.interface {
         Some(interface) => listen(interface, args.seconds, make(), &stop)?,
         None => files::read(&args.files, make, &stop)?,
@@ -94,8 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         // A report of zeros would say that there is nothing to gain.
         return files::complain(&lines);
     }
-    let rules = report::Rules::of(&limits, checksums);
-    let report = Report::new(analysis.tally(), rules, prices, lines);
+    let report = Report::new(analysis.tally(), &rules, checksums, prices, lines);
     if let Some(path) = &args.html {
         measuring::write(path, &capture::page(&report))?;
     }
@@ -107,6 +110,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         write!(stdout, "{}", capture::text(&report, colour))?;
     }
     files::complain(&report.files)
+}
+
+/// The rules that are shown beside the chosen ones, by their defaults.
+fn others(chosen: &Rules) -> Vec<Rules> {
+    let all: [Rules; 3] =
+        [Limits::of(Profile::Rsc).into(), Limits::of(Profile::Ra).into(), gro::Rules::default().into()];
+    all.into_iter().filter(|rules| rules.name() != chosen.name()).collect()
 }
 
 /// Analyses the frames that pass an interface.

@@ -2,6 +2,7 @@
 //! words that both share.
 
 mod page;
+mod profiles;
 mod text;
 
 pub use page::page;

@@ -1,6 +1,6 @@
 //! The report of `baton trace` as an HTML page.
 
-use super::{acks_saved, cautions, delay, length, model, percent, rules, sentence, verdict};
+use super::{acks_saved, cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::{Side, html, short};
 use baton_analyse::report::Report;
@@ -30,7 +30,9 @@ pub fn page(report: &Report) -> String {
     for (name, value) in facts {
         let _ = write!(body, "<dt>{name}</dt><dd>{}</dd>", escape(&value));
     }
-    body.push_str("</dl><div class=\"plots\">");
+    body.push_str("</dl>");
+    profiles::page(&mut body, report);
+    body.push_str("<div class=\"plots\">");
     let name = |(name, count): (&&'static str, &u64)| ((*name).to_owned(), *count as f64);
     figure(&mut body, "runs", "Runs by length", "runs", lengths(report));
     figure(&mut body, "reasons", "Frames that went on alone", "frames", report.reasons.iter().map(name).collect());

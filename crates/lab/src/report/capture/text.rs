@@ -1,6 +1,6 @@
 //! The report of `baton trace` for a terminal.
 
-use super::{acks_saved, cautions, delay, length, model, percent, rules, sentence, verdict};
+use super::{acks_saved, cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
 use crate::report::short;
 use baton_analyse::report::Report;
 use std::fmt::Write as _;
@@ -27,6 +27,7 @@ pub fn text(report: &Report, colour: bool) -> String {
     for (name, value) in facts {
         let _ = writeln!(out, "{name:<20} {value}");
     }
+    profiles::text(&mut out, report);
     counts(&mut out, "went on alone", report.reasons.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "what ended runs", report.flushes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));

@@ -1,0 +1,125 @@
+//! Whatever joins frames: a coalescer by the rules of a paper, or a model of Linux's.
+
+use crate::gro::{self, Fate, Flush, Gro};
+use crate::read::Frame;
+use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Limits, Reason, Verdict};
+use std::collections::BTreeMap;
+
+/// The rules by which frames are joined.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rules {
+    /// Those of RSC §4 or RA §3.
+    Paper(Limits),
+    /// Those of Linux.
+    Gro(gro::Rules),
+}
+
+impl Rules {
+    /// The name of the profile, as on the command line.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Rules::Paper(limits) => limits.profile.name(),
+            Rules::Gro(_) => "gro",
+        }
+    }
+}
+
+impl From<Limits> for Rules {
+    fn from(limits: Limits) -> Rules {
+        Rules::Paper(limits)
+    }
+}
+
+impl From<gro::Rules> for Rules {
+    fn from(rules: gro::Rules) -> Rules {
+        Rules::Gro(rules)
+    }
+}
+
+/// A coalescer of either kind.
+#[derive(Debug)]
+pub(crate) enum Joiner {
+    Paper(Coalescer),
+    Gro(Gro),
+}
+
+/// Counts of the fates of all frames.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Outcome {
+    pub frames_in: u64,
+    pub frames_out: u64,
+    pub eliminated: u64,
+    pub runs: u64,
+    /// Segments that were held, even if alone.
+    pub segments: u64,
+    pub reasons: BTreeMap<&'static str, u64>,
+    pub causes: BTreeMap<&'static str, u64>,
+}
+
+impl Joiner {
+    pub fn new(rules: &Rules) -> Joiner {
+        match rules {
+            Rules::Paper(limits) => Joiner::Paper(Coalescer::new(*limits)),
+            Rules::Gro(rules) => Joiner::Gro(Gro::new(*rules)),
+        }
+    }
+
+    /// Takes in a frame; true if it goes on alone.
+    #[inline]
+    pub fn handle<S>(&mut self, frame: &Frame<'_>, class: &Class, sink: &mut S) -> bool
+    where
+        S: coalesce::Sink<u64> + gro::Sink,
+    {
+        match self {
+            Joiner::Paper(coalescer) => {
+                matches!(coalescer.handle(class, frame.time_ns, frame.time_ns, sink), Verdict::Bypass(_))
+            }
+            Joiner::Gro(gro) => matches!(gro.handle(frame, class, sink), Fate::Alone(_)),
+        }
+    }
+
+    /// Ends all runs, and begins anew.
+    pub fn finish<S>(&mut self, now_ns: u64, sink: &mut S) -> Outcome
+    where
+        S: coalesce::Sink<u64> + gro::Sink,
+    {
+        match self {
+            Joiner::Paper(coalescer) => {
+                coalescer.flush(now_ns, sink);
+                let counts = *coalescer.counts();
+                *coalescer = Coalescer::new(*coalescer.limits());
+                let ended = Cause::ALL.map(|cause| (cause.name(), counts.flushed(cause)));
+                Outcome {
+                    frames_in: counts.frames_in(),
+                    frames_out: counts.frames_out(),
+                    eliminated: counts.eliminated(),
+                    runs: counts.runs,
+                    segments: ended.iter().map(|(_, runs)| runs).sum::<u64>() + counts.eliminated(),
+                    reasons: named(
+                        Reason::ALL.map(|reason| (reason.name(), counts.of(Verdict::Bypass(reason)))).into_iter(),
+                    ),
+                    causes: named(ended.into_iter()),
+                }
+            }
+            Joiner::Gro(gro) => {
+                gro.flush(now_ns, sink);
+                let counts = *gro.counts();
+                *gro = Gro::new(*gro.rules());
+                Outcome {
+                    frames_in: counts.frames_out() + counts.joined,
+                    frames_out: counts.frames_out(),
+                    eliminated: counts.joined,
+                    runs: counts.runs,
+                    segments: counts.packets() + counts.joined,
+                    reasons: named(counts.alone()),
+                    causes: named(Flush::ALL.map(|cause| (cause.name(), counts.flushed(cause))).into_iter()),
+                }
+            }
+        }
+    }
+}
+
+/// The ones that occurred.
+fn named(all: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<&'static str, u64> {
+    all.filter(|(_, count)| *count > 0).collect()
+}
