@@ -1,8 +1,7 @@
 //! Whatever joins frames: a coalescer by the rules of a paper, or a model of Linux's.
 
 use crate::gro::{self, Fate, Flush, Gro};
-use crate::read::Frame;
-use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Limits, Reason, Verdict};
+use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Frame, Limits, Reason, Verdict};
 use std::collections::BTreeMap;
 
 /// The rules by which frames are joined.
@@ -64,17 +63,17 @@ impl Joiner {
         }
     }
 
-    /// Takes in a frame; true if it goes on alone.
+    /// Takes in a frame that arrived at `now_ns`; true if it goes on alone.
     #[inline]
-    pub fn handle<S>(&mut self, frame: &Frame<'_>, class: &Class, sink: &mut S) -> bool
+    pub fn handle<S>(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut S) -> bool
     where
         S: coalesce::Sink<u64> + gro::Sink,
     {
         match self {
             Joiner::Paper(coalescer) => {
-                matches!(coalescer.handle(class, frame.time_ns, frame.time_ns, sink), Verdict::Bypass(_))
+                matches!(coalescer.handle(class, now_ns, now_ns, sink), Verdict::Bypass(_))
             }
-            Joiner::Gro(gro) => matches!(gro.handle(frame, class, sink), Fate::Alone(_)),
+            Joiner::Gro(gro) => matches!(gro.handle(frame, class, now_ns, sink), Fate::Alone(_)),
         }
     }
 

@@ -13,7 +13,7 @@
 
 use crate::link_type;
 use crate::read;
-use baton_coalesce::{Frame, Link, Tags};
+use baton_coalesce::{Frame, Link, Network, Tags};
 use baton_wire::eth::ether_type;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -71,13 +71,14 @@ const TRAILER_MAX: u32 = 256;
 /// The length of a frame on the wire, in bytes. If it was cut and its record claims more than its IP header allows,
 /// it is what the header says; if it has none, no more than the largest frame.
 #[inline]
-pub fn wire_len(frame: &read::Frame<'_>) -> u32 {
-    if frame.wire_len as usize <= frame.data.len() { frame.wire_len } else { of_cut_frame(frame) }
+pub fn wire_len(frame: &Frame<'_>) -> u32 {
+    if frame.wire_len as usize <= frame.bytes.len() { frame.wire_len } else { of_cut_frame(frame) }
 }
 
-fn of_cut_frame(frame: &read::Frame<'_>) -> u32 {
-    let captured = frame.data.len() as u32;
-    match ip_end(frame) {
+fn of_cut_frame(frame: &Frame<'_>) -> u32 {
+    let captured = frame.bytes.len() as u32;
+    let ip_end = Network::of(frame).and_then(|network| Some((network.offset + network.ip_len(frame)?) as u32));
+    match ip_end {
         Some(end) if frame.wire_len > end + TRAILER_MAX => end.max(captured),
         // The length of an IPv6 jumbogram, or of one that a device is to cut, is not in its header.
         None if frame.wire_len as usize > JUMBO_MAX => captured,
@@ -87,40 +88,6 @@ fn of_cut_frame(frame: &read::Frame<'_>) -> u32 {
 
 /// The longest packet that Linux hands to a device at once (`GSO_MAX_SIZE`), with room for headers.
 const JUMBO_MAX: usize = 8 * 65_536 + 1024;
-
-/// The ethertype behind a frame's VLAN tags, and where its packet begins; `None` instead of the type where the link
-/// type says that it is IP.
-pub fn network(frame: &read::Frame<'_>) -> Option<(Option<u16>, usize)> {
-    let half = |at: usize| frame.data.get(at..)?.first_chunk().map(|&half| u16::from_be_bytes(half));
-    let (mut at, mut kind) = match frame.link {
-        link_type::ETHERNET => (14, half(12)?),
-        link_type::RAW | link_type::RAW_BSD | link_type::RAW_OPENBSD => return Some((None, 0)),
-        other => match behind_header(other, frame.data) {
-            Link::Read { ether_type: 0, .. } => return None,
-            Link::Read { ether_type, offset, .. } => (usize::from(offset), ether_type),
-            _ => return None,
-        },
-    };
-    while matches!(kind, ether_type::VLAN | ether_type::SERVICE_VLAN) {
-        (at, kind) = (at + 4, half(at + 2)?);
-    }
-    Some((Some(kind), at))
-}
-
-/// Where the IP packet ends in the frame, by its header; `None` if it does not say.
-fn ip_end(frame: &read::Frame<'_>) -> Option<u32> {
-    let half = |at: usize| frame.data.get(at..)?.first_chunk().map(|&half| u16::from_be_bytes(half));
-    let (kind, at) = network(frame)?;
-    if !matches!(kind, None | Some(ether_type::IPV4 | ether_type::IPV6)) {
-        return None;
-    }
-    let length = match frame.data.get(at)? >> 4 {
-        4 => half(at + 2).filter(|length| *length > 0)?.into(),
-        6 => 40 + u32::from(half(at + 4).filter(|length| *length > 0)?),
-        _ => return None,
-    };
-    Some(at as u32 + length)
-}
 
 /// A captured frame, as a coalescer takes it.
 #[inline]

@@ -218,21 +218,22 @@ impl Analysis {
 impl read::Sink for Analysis {
     #[inline]
     fn frame(&mut self, frame: &Frame<'_>) {
-        let wire_len = link::wire_len(frame);
+        let seen = link::frame(frame);
+        let wire_len = link::wire_len(&seen);
         self.wire_bytes += u64::from(wire_len);
         self.lengths_bounded += u64::from(wire_len != frame.wire_len);
         self.clock.on(frame.time_ns);
         self.unknown_links.note(frame.link);
-        let class = classify(&link::frame(frame), self.checksums);
+        let class = classify(&seen, self.checksums);
         if let Class::Data(segment) = &class {
             self.sizes.add(segment.payload_len);
         }
         for (_, joiner) in &mut self.beside {
-            joiner.handle(frame, &class, &mut ());
+            joiner.handle(&seen, &class, frame.time_ns, &mut ());
         }
-        let alone = self.joiner.handle(frame, &class, &mut self.heard);
+        let alone = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.heard);
         if let Class::Bypass { reason: Reason::NotTcp | Reason::NotIp, .. } = class
-            && let Some(tunnel) = tunnel::around_tcp(frame)
+            && let Some(tunnel) = tunnel::around_tcp(seen)
         {
             *self.tunnels.entry(tunnel).or_default() += 1;
         }

@@ -130,10 +130,15 @@ fn segments_in_tunnels_are_counted_by_kind() {
         let header = [&[0x30, 0x39][..], &port.to_be_bytes(), &[0; 4]].concat();
         of_protocol(17, &[header, rest.concat()].concat())
     };
+    // Linux adds an option to tunnels over IPv6: the limit of encapsulation (RFC 2473 §4.1.1).
+    let mut over_v6 = make::segment_v6(9, 1, 0)[..40].to_vec();
+    over_v6[4..7].copy_from_slice(&[0, (8 + tcp.len()) as u8, 60]);
+    let over_v6 = [&over_v6[..], &[4, 0, 4, 1, 4, 1, 1, 0], &tcp].concat();
     let frames = [
         ("mpls", 0x8847, [&[0, 1, 0x40, 64, 0, 2, 0x41, 64][..], &tcp].concat()),
         ("pppoe", 0x8864, [&[0x11, 0, 0, 7, 0, 142, 0, 0x21][..], &tcp].concat()),
         ("ipip", 0x0800, of_protocol(4, &tcp)),
+        ("ipip", 0x86dd, over_v6),
         ("gre", 0x0800, of_protocol(47, &[&[0x20, 0, 0x08, 0, 0, 0, 0, 9][..], &tcp].concat())),
         ("gre", 0x0800, of_protocol(47, &[&[0, 0, 0x65, 0x58][..], &bridged].concat())),
         ("vxlan", 0x0800, udp(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0], &bridged])),

@@ -6,14 +6,14 @@
 //! [`baton_wire::packet`] checks other things in another order: it looks for what an endpoint
 //! may act upon, while this has to judge any frame, even a truncated one.
 
-use crate::extensions;
-use crate::flow::{Flow, Tags};
+use crate::flow::Tags;
 use crate::frame::{Checksums, Class, Frame, Link, Segment};
+use crate::ip::{Fragment, Ip};
+use crate::network::Network;
 use crate::verdict::Reason;
 use baton_wire::addr::Addr;
 use baton_wire::checksum;
-use baton_wire::eth::{VlanTag, ether_type};
-use baton_wire::ipv6;
+use baton_wire::eth::ether_type;
 use baton_wire::packet::PROTOCOL_TCP;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::options::{OptionsIter, TIMESTAMPS_WORD, TcpOption};
@@ -22,24 +22,6 @@ use baton_wire::tcp::{Flags, Timestamps};
 /// Reserved bits and flags of a TCP header, but for PSH.
 const FLAGS_BUT_PSH: u16 = 0x0fff & !Flags::PSH.0;
 
-/// Fields of an IP header that concern the TCP segment behind it.
-struct Ip<'a> {
-    frame: &'a Frame<'a>,
-    /// The frame from the IP header on, as far as it was captured.
-    packet: &'a [u8],
-    ip_offset: usize,
-    /// Addresses and tags; the ports are still 0.
-    flow: Flow,
-    /// IP header with options and extensions, in bytes.
-    header_len: usize,
-    /// Header and payload, in bytes, by the IP header.
-    total_len: usize,
-    traffic_class: u8,
-    ttl: u8,
-    fragment: bool,
-    options: bool,
-}
-
 const fn bypass(reason: Reason) -> Class {
     Class::Bypass { reason, flow: None }
 }
@@ -47,136 +29,26 @@ const fn bypass(reason: Reason) -> Class {
 /// Looks at a frame's headers.
 #[inline]
 pub fn classify(frame: &Frame<'_>, checksums: Checksums) -> Class {
-    match frame.link {
-        Link::Ethernet => match frame.bytes.first_chunk::<14>() {
-            Some(header) => match u16::from_be_bytes([header[12], header[13]]) {
-                ether_type::IPV4 => ipv4(frame, 14, Tags::NONE, checksums),
-                other => not_plain_ipv4(frame, other, 14, Tags::NONE, checksums),
-            },
-            None => bypass(Reason::NotIp),
-        },
-        Link::Ip => match frame.bytes.first().map(|byte| byte >> 4) {
-            Some(4) => ipv4(frame, 0, Tags::NONE, checksums),
-            Some(6) => ipv6(frame, 0, Tags::NONE, checksums),
-            _ => bypass(Reason::NotIp),
-        },
-        Link::Read { ether_type, offset, tags } => {
-            if frame.bytes.len() < usize::from(offset) {
-                return bypass(Reason::NotIp);
-            }
-            not_plain_ipv4(frame, ether_type, usize::from(offset), tags, checksums)
-        }
+    // Most frames: the packet's place is known without a search.
+    if matches!(frame.link, Link::Ethernet)
+        && let Some(header) = frame.bytes.first_chunk::<14>()
+        && [header[12], header[13]] == ether_type::IPV4.to_be_bytes()
+    {
+        return of_packet(Ip::v4(frame, 14, Tags::NONE), checksums);
     }
-}
-
-/// By its ethertype; behind VLAN tags, where it is that of one.
-fn not_plain_ipv4(frame: &Frame<'_>, mut kind: u16, mut at: usize, mut tags: Tags, checksums: Checksums) -> Class {
-    while VlanTag::is_tpid(kind) {
-        let rest = frame.bytes.get(at..).and_then(|rest| rest.first_chunk::<4>());
-        let Some(&[tci_0, tci_1, kind_0, kind_1]) = rest else { return bypass(Reason::NotIp) };
-        let tag = VlanTag { tpid: kind, tci: u16::from_be_bytes([tci_0, tci_1]) };
-        let Some(more) = tags.with(tag) else { return bypass(Reason::NotIp) };
-        (tags, kind, at) = (more, u16::from_be_bytes([kind_0, kind_1]), at + 4);
-    }
-    match kind {
-        ether_type::IPV4 => ipv4(frame, at, tags, checksums),
-        ether_type::IPV6 => ipv6(frame, at, tags, checksums),
-        _ => bypass(Reason::NotIp),
-    }
+    let network = Network::of(frame).ok_or(Reason::NotIp);
+    of_packet(network.and_then(|network| Ip::read(frame, network)), checksums)
 }
 
 #[inline(always)]
-fn ipv4(frame: &Frame<'_>, at: usize, tags: Tags, checksums: Checksums) -> Class {
-    let packet = frame.bytes.get(at..).unwrap_or_default();
-    let Some(header) = packet.first_chunk::<20>() else { return bypass(Reason::Malformed) };
-    let header_len = usize::from(header[0] & 0xf) * 4;
-    if header[0] >> 4 != 4 || header_len < 20 || packet.len() < header_len {
-        return bypass(Reason::Malformed);
+fn of_packet(ip: Result<Ip<'_>, Reason>, checksums: Checksums) -> Class {
+    match ip {
+        Err(reason) => bypass(reason),
+        Ok(ip) if ip.protocol != PROTOCOL_TCP => bypass(Reason::NotTcp),
+        // There is no TCP header to look at.
+        Ok(ip) if ip.fragment == Fragment::Later => bypass(Reason::Fragment),
+        Ok(ip) => tcp(&ip, checksums),
     }
-    let total_len = match u16::from_be_bytes([header[2], header[3]]) {
-        0 => (frame.wire_len as usize).saturating_sub(at),
-        len => usize::from(len),
-    };
-    if total_len < header_len {
-        return bypass(Reason::Malformed);
-    }
-    if header[9] != PROTOCOL_TCP {
-        return bypass(Reason::NotTcp);
-    }
-    let fragment = u16::from_be_bytes([header[6], header[7]]) & 0x3fff;
-    // Past the first fragment there is no TCP header to look at.
-    if fragment & 0x1fff != 0 {
-        return bypass(Reason::Fragment);
-    }
-    let address = |at: usize| [header[at], header[at + 1], header[at + 2], header[at + 3]];
-    let ip = Ip {
-        frame,
-        packet,
-        ip_offset: at,
-        flow: Flow::v4(address(12), address(16), 0, tags),
-        header_len,
-        total_len,
-        traffic_class: header[1],
-        ttl: header[8],
-        fragment: fragment != 0,
-        options: header_len != 20,
-    };
-    tcp(&ip, checksums)
-}
-
-#[inline(always)]
-fn ipv6(frame: &Frame<'_>, at: usize, tags: Tags, checksums: Checksums) -> Class {
-    let packet = frame.bytes.get(at..).unwrap_or_default();
-    let Some((header, rest)) = packet.split_first_chunk::<{ ipv6::HEADER_LEN }>() else {
-        return bypass(Reason::Malformed);
-    };
-    if header[0] >> 4 != 6 {
-        return bypass(Reason::Malformed);
-    }
-    let payload_len = match u16::from_be_bytes([header[4], header[5]]) {
-        0 => (frame.wire_len as usize).saturating_sub(at + ipv6::HEADER_LEN),
-        len => usize::from(len),
-    };
-    let address = |at: usize| {
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&header[at..at + 16]);
-        bytes
-    };
-    let mut ip = Ip {
-        frame,
-        packet,
-        ip_offset: at,
-        flow: Flow::v6(address(8), address(24), 0, tags),
-        header_len: ipv6::HEADER_LEN,
-        total_len: ipv6::HEADER_LEN + payload_len,
-        traffic_class: header[0] << 4 | header[1] >> 4,
-        ttl: header[7],
-        fragment: false,
-        options: false,
-    };
-    if header[6] != PROTOCOL_TCP {
-        let data = &rest[..payload_len.min(rest.len())];
-        if let Some(class) = behind_extensions(&mut ip, header[6], data) {
-            return class;
-        }
-    }
-    tcp(&ip, checksums)
-}
-
-/// Goes on to the TCP header behind extension headers, or says why there is none.
-#[cold]
-fn behind_extensions(ip: &mut Ip<'_>, next: u8, data: &[u8]) -> Option<Class> {
-    let Some(found) = extensions::walk(next, data) else { return Some(bypass(Reason::Malformed)) };
-    if found.protocol != PROTOCOL_TCP {
-        return Some(bypass(Reason::NotTcp));
-    }
-    if found.later {
-        return Some(bypass(Reason::Fragment));
-    }
-    ip.header_len += found.len;
-    ip.fragment = found.fragment;
-    ip.options = true;
-    None
 }
 
 #[inline(always)]
@@ -194,7 +66,7 @@ fn tcp(ip: &Ip<'_>, checksums: Checksums) -> Class {
     let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let flow = ip.flow.with_ports(word(0));
     let known = |reason| Class::Bypass { reason, flow: Some(flow) };
-    if ip.fragment {
+    if ip.fragment != Fragment::None {
         return known(Reason::Fragment);
     }
     if ip.options {
@@ -221,7 +93,7 @@ fn tcp(ip: &Ip<'_>, checksums: Checksums) -> Class {
         push: half(12) & Flags::PSH.0 != 0,
         traffic_class: ip.traffic_class,
         ttl: ip.ttl,
-        ip_offset: ip.ip_offset as u32,
+        ip_offset: ip.offset as u32,
         ip_header_len: ip.header_len as u8,
         tcp_header_len: header_len as u8,
     })

@@ -21,13 +21,19 @@ pub(crate) struct Extensions {
     pub later: bool,
 }
 
+/// True for the protocols that are walked over.
+#[inline]
+pub(crate) const fn is_extension(protocol: u8) -> bool {
+    ipv6::is_extension(protocol) || protocol == AUTHENTICATION
+}
+
 /// Walks the extension headers at the start of `data`, what there is of the payload
 /// of an IPv6 header that says `protocol`; `None` if they pass its end or are more
 /// than eight.
 pub(crate) fn walk(mut protocol: u8, data: &[u8]) -> Option<Extensions> {
     let (mut len, mut fragment, mut later) = (0, false, false);
     let mut count = 0;
-    while !later && (ipv6::is_extension(protocol) || protocol == AUTHENTICATION) {
+    while !later && is_extension(protocol) {
         if count == MAX_EXTENSIONS {
             return None;
         }

@@ -21,8 +21,7 @@ pub use held::Flush;
 use held::Held;
 use packet::Packet;
 
-use crate::read::Frame;
-use baton_coalesce::{Class, Flow, Reason, Window};
+use baton_coalesce::{Class, Flow, Frame, Reason, Window};
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 use std::num::NonZeroU32;
@@ -198,9 +197,8 @@ impl Gro {
         &self.counts
     }
 
-    /// Takes in a frame, which has been classified as `class`.
-    pub fn handle(&mut self, frame: &Frame<'_>, class: &Class, sink: &mut impl Sink) -> Fate {
-        let now_ns = frame.time_ns;
+    /// Takes in a frame that arrived at `now_ns` and has been classified as `class`.
+    pub fn handle(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut impl Sink) -> Fate {
         if let Window::Time(length) = self.rules.window {
             let start = *self.window_start_ns.get_or_insert(now_ns);
             if now_ns < start || now_ns - start >= length.get() {

@@ -1,8 +1,6 @@
 //! The fields of a frame that GRO compares.
 
-use crate::link;
-use crate::read::Frame;
-use baton_coalesce::{Class, Flow, Reason};
+use baton_coalesce::{Class, Flow, Frame, Network as Place, Reason};
 use baton_wire::seq::Seq;
 
 const IPV4_HEADER: usize = 20;
@@ -85,7 +83,7 @@ pub fn of<'a>(frame: &Frame<'a>, class: &Class) -> Result<Packet<'a>, Reason> {
         }
         Class::Bypass { reason, flow } => {
             let flow = flow.ok_or(*reason)?;
-            (flow, link::network(frame).map(|(_, at)| at).ok_or(*reason)?)
+            (flow, Place::of(frame).ok_or(*reason)?.offset)
         }
     };
     read(frame, flow, at).ok_or(Reason::Malformed)
@@ -93,7 +91,7 @@ pub fn of<'a>(frame: &Frame<'a>, class: &Class) -> Result<Packet<'a>, Reason> {
 
 #[inline]
 fn read<'a>(frame: &Frame<'a>, flow: Flow, at: usize) -> Option<Packet<'a>> {
-    let packet = frame.data.get(at..)?;
+    let packet = frame.bytes.get(at..)?;
     let half = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
     let word = |at: usize| Some(u32::from_be_bytes(*packet.get(at..)?.first_chunk()?));
     let rest = (frame.wire_len as usize).saturating_sub(at);
@@ -120,7 +118,7 @@ fn read<'a>(frame: &Frame<'a>, flow: Flow, at: usize) -> Option<Packet<'a>> {
     let flags = word(header_len + 12)?;
     let tcp_len = (flags >> 28) as usize * 4;
     let options = packet.get(header_len + TCP_HEADER..header_len + tcp_len)?;
-    let mac = if at >= 14 { *frame.data.first_chunk()? } else { [0; 12] };
+    let mac = if at >= 14 { *frame.bytes.first_chunk()? } else { [0; 12] };
     Some(Packet {
         key: Key { flow, mac, label },
         network,

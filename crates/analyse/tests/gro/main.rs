@@ -17,9 +17,7 @@ mod traffic;
 mod wire_unsafe;
 
 use baton_analyse::gro::{Alone, Fate, Gro, Lists, Rules, Run, Sink};
-use baton_analyse::read::Frame;
-use baton_analyse::{link, link_type};
-use baton_coalesce::{Checksums, Class, Reason, Window, classify};
+use baton_coalesce::{Checksums, Frame, Link, Reason, Window, classify};
 
 /// A poll that lasts as long as there are frames.
 const ONE_POLL: Rules = Rules { window: Window::Input, lists: Lists::Hashed };
@@ -36,18 +34,14 @@ impl Sink for Lengths {
     }
 }
 
-fn captured(bytes: &[u8]) -> Frame<'_> {
-    Frame { data: bytes, wire_len: bytes.len() as u32, time_ns: 0, link: link_type::ETHERNET }
-}
-
 /// Sends frames through the model, in one poll.
 fn model(frames: &[build::Packet]) -> Vec<usize> {
     let (mut gro, mut out) = (Gro::new(ONE_POLL), Lengths::default());
     for packet in frames {
         let bytes = packet.build(1);
-        let frame = captured(&bytes);
-        let class = classify(&link::frame(&frame), Checksums::Verify);
-        if let Fate::Alone(_) = gro.handle(&frame, &class, &mut out) {
+        let frame = Frame::whole(&bytes, Link::Ethernet);
+        let class = classify(&frame, Checksums::Verify);
+        if let Fate::Alone(_) = gro.handle(&frame, &class, 0, &mut out) {
             out.0.push(packet.payload);
         }
     }
@@ -77,9 +71,8 @@ fn a_frame_that_is_never_looked_at_lets_what_is_held_of_its_connection_wait() {
     let mut fates = Vec::new();
     for packet in [&first, &fragment] {
         let bytes = packet.build(1);
-        let frame = captured(&bytes);
-        let class: Class = classify(&link::frame(&frame), Checksums::Trust);
-        fates.push(gro.handle(&frame, &class, &mut out));
+        let frame = Frame::whole(&bytes, Link::Ethernet);
+        fates.push(gro.handle(&frame, &classify(&frame, Checksums::Trust), 0, &mut out));
     }
     assert_eq!(fates, [Fate::Held, Fate::Alone(Alone::As(Reason::Fragment))]);
     assert!(out.0.is_empty());

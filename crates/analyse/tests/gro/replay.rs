@@ -11,9 +11,9 @@ use crate::slow::Frame as Recorded;
 use crate::wire_unsafe::PacketSocket;
 use crate::{slow_read, traffic};
 use baton_analyse::gro::{Gro, Lists, Rules, WEIGHT};
-use baton_analyse::read::{Frame, Live};
-use baton_analyse::{link, link_type};
-use baton_coalesce::{Checksums, Class, classify};
+use baton_analyse::link;
+use baton_analyse::read::{self, Live};
+use baton_coalesce::{Checksums, Class, Frame, Link, classify};
 use baton_testkit::bpf::Object;
 use baton_testkit::{Netns, need_program, need_root, veth};
 use baton_wire::checksum;
@@ -75,9 +75,9 @@ impl Wire {
         let (mut out, mut payload) = (0, 0);
         for burst in frames.chunks(WEIGHT.get() as usize) {
             burst.iter().for_each(|frame| self.from.send(frame).unwrap());
-            let mut count = |frame: &Frame<'_>| {
+            let mut count = |frame: &read::Frame<'_>| {
                 out += 1;
-                payload += payload_of(frame);
+                payload += payload_of(&link::frame(frame));
             };
             // The thread runs while this one waits.
             while self.to.read(Duration::from_millis(2), &mut count).unwrap() > 0 {}
@@ -107,14 +107,14 @@ fn napi_thread(name: &str) -> String {
 
 /// Bytes of TCP payload, 0 for other frames.
 fn payload_of(frame: &Frame<'_>) -> u64 {
-    match classify(&link::frame(frame), Checksums::Trust) {
+    match classify(frame, Checksums::Trust) {
         Class::Data(segment) => segment.payload_len.into(),
         Class::Bypass { .. } => 0,
     }
 }
 
 fn whole(bytes: &[u8]) -> Frame<'_> {
-    Frame { data: bytes, wire_len: bytes.len() as u32, time_ns: 0, link: link_type::ETHERNET }
+    Frame::whole(bytes, Link::Ethernet)
 }
 
 /// How many frames the model lets out.
@@ -122,7 +122,7 @@ fn predicted(frames: &[Vec<u8>], lists: Lists) -> u64 {
     let mut gro = Gro::new(Rules { lists, ..Rules::default() });
     for bytes in frames {
         let frame = whole(bytes);
-        gro.handle(&frame, &classify(&link::frame(&frame), Checksums::Verify), &mut ());
+        gro.handle(&frame, &classify(&frame, Checksums::Verify), 0, &mut ());
     }
     gro.flush(0, &mut ());
     gro.counts().frames_out()
