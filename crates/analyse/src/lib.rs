@@ -19,6 +19,7 @@
 
 pub use baton_coalesce as coalesce;
 
+pub mod classifier;
 pub mod clock;
 pub mod cost;
 pub mod delay;

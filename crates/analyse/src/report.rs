@@ -2,6 +2,7 @@
 //!
 //! The names at the top level are part of the interface.
 
+use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
 use crate::gro;
 use crate::joiner;
@@ -50,8 +51,10 @@ pub struct Report {
     pub lengths_bounded: u64,
     /// Segments that no wire had: the capture was taken above GRO or TSO, where they are joined already or not cut yet.
     pub joined_before: u64,
-    /// TCP segments that lie in a tunnel, by its kind ([`tunnel`](crate::tunnel)). A coalescer does not see them.
-    pub tunnels: BTreeMap<&'static str, u64>,
+    /// TCP segments in tunnels, by kind: `tunnels` those that a coalescer does not see, `inner` those that count as if
+    /// captured behind the tunnel's end.
+    #[serde(flatten)]
+    pub tunnelled: Tunnelled,
     /// How long a segment is held, in nanoseconds.
     pub added_delay_ns: Delay,
     /// Acknowledgments.
@@ -262,7 +265,7 @@ impl Report {
             stamps_back: tally.stamps_back,
             lengths_bounded: tally.lengths_bounded,
             joined_before: tally.joined_before,
-            tunnels: tally.tunnels.clone(),
+            tunnelled: tally.tunnelled.clone(),
             added_delay_ns: Delay { p50, p99, max, unmeasured: tally.delays.unmeasured() },
             acks: Acks {
                 without: tally.acks.without,

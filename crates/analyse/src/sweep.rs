@@ -6,10 +6,11 @@
 //! first connections of the capture, as many as its value says, as if there were no others;
 //! `u32::MAX` stands for the whole capture, including frames of no connection.
 
+use crate::classifier::{Classifier, Tunnelled};
 use crate::link::{self, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::study::Study;
-use baton_coalesce::{Checksums, Class, Coalescer, Flow, Limits, Profile, Window, classify};
+use baton_coalesce::{Class, Coalescer, Flow, Limits, Profile, Window};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -121,7 +122,7 @@ impl Point {
 /// One coalescer for each point.
 pub struct Sweep {
     base: Limits,
-    checksums: Checksums,
+    classifier: Classifier,
     points: Vec<(Point, Coalescer)>,
     numbers: HashMap<Flow, u32>,
     last_ns: u64,
@@ -130,21 +131,28 @@ pub struct Sweep {
 
 impl Sweep {
     /// The default values of all axes around `base`.
-    pub fn new(base: Limits, checksums: Checksums) -> Sweep {
+    pub fn new(base: Limits, classifier: impl Into<Classifier>) -> Sweep {
         let axes = Axis::ALL.into_iter().filter(|axis| axis.is_of(base.profile));
         let points = axes.flat_map(|axis| axis.values().iter().map(move |&value| (axis, value)));
-        Sweep::of(base, checksums, points)
+        Sweep::of(base, classifier, points)
     }
 
     /// These values, 0 left out.
-    pub fn of(base: Limits, checksums: Checksums, points: impl IntoIterator<Item = (Axis, u32)>) -> Sweep {
+    pub fn of(base: Limits, classifier: impl Into<Classifier>, points: impl IntoIterator<Item = (Axis, u32)>) -> Sweep {
         let point = |(axis, value): (Axis, u32)| {
             let limits = axis.apply(base, value)?;
             let point = Point { axis, value, frames_in: 0, frames_out: 0, eliminated: 0, runs: 0 };
             Some((point, Coalescer::new(limits)))
         };
         let points = points.into_iter().filter_map(point).collect();
-        Sweep { base, checksums, points, numbers: HashMap::new(), last_ns: 0, unknown_links: UnknownLinks::default() }
+        Sweep {
+            base,
+            classifier: classifier.into(),
+            points,
+            numbers: HashMap::new(),
+            last_ns: 0,
+            unknown_links: UnknownLinks::default(),
+        }
     }
 
     /// The base values, which a point keeps for the axes that it does not vary.
@@ -160,6 +168,11 @@ impl Sweep {
     /// Frames that no point could read.
     pub fn unknown_links(&self) -> &UnknownLinks {
         &self.unknown_links
+    }
+
+    /// TCP segments in tunnels.
+    pub fn tunnelled(&self) -> &Tunnelled {
+        &self.classifier.tunnelled
     }
 
     /// The number of the connection that a frame belongs to, by order of appearance.
@@ -182,7 +195,7 @@ impl read::Sink for Sweep {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.last_ns = frame.time_ns;
         self.unknown_links.note(frame.link);
-        let class = classify(&link::frame(frame), self.checksums);
+        let (class, _) = self.classifier.classify(link::frame(frame));
         let number = self.number(&class);
         for (point, coalescer) in &mut self.points {
             if point.axis != Axis::Connections || number < point.value || point.value == u32::MAX {
@@ -214,5 +227,6 @@ impl Study for Sweep {
             ours.merge(theirs);
         }
         self.unknown_links.merge(&other.unknown_links);
+        self.classifier.tunnelled.merge(&other.classifier.tunnelled);
     }
 }

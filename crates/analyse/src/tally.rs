@@ -1,5 +1,6 @@
 //! One capture and one coalescer, with the fate of each frame.
 
+use crate::classifier::{Classifier, Tunnelled};
 use crate::clock::Clock;
 use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
@@ -10,8 +11,7 @@ use crate::read::{self, Frame};
 use crate::receiver::Acks;
 use crate::sizes::Sizes;
 use crate::study::Study;
-use crate::tunnel;
-use baton_coalesce::{Cause, Checksums, Class, Flow, Reason, Run, Segment, Sink, classify};
+use baton_coalesce::{Cause, Class, Flow, Reason, Run, Segment, Sink};
 use baton_wire::seq::Seq;
 use std::collections::BTreeMap;
 
@@ -164,8 +164,8 @@ pub struct Tally {
     pub lengths_bounded: u64,
     /// Segments that were joined before the capture, or not cut yet: it was taken above GRO or TSO.
     pub joined_before: u64,
-    /// TCP segments that lie in a tunnel, by its kind. They are among those that went on alone.
-    pub tunnels: BTreeMap<&'static str, u64>,
+    /// TCP segments in tunnels. Those that a coalescer does not see are among the frames that went on alone.
+    pub tunnelled: Tunnelled,
     /// Other rules on the same frames.
     pub beside: Vec<Beside>,
 }
@@ -174,30 +174,28 @@ pub struct Tally {
 pub struct Analysis {
     joiner: Joiner,
     beside: Vec<(Rules, Joiner)>,
-    checksums: Checksums,
+    classifier: Classifier,
     heard: Heard,
     wire_bytes: u64,
     unknown_links: UnknownLinks,
     lengths_bounded: u64,
     sizes: Sizes,
-    tunnels: BTreeMap<&'static str, u64>,
     clock: Clock,
     done: Tally,
 }
 
 impl Analysis {
     /// Nothing read yet.
-    pub fn new(rules: impl Into<Rules>, checksums: Checksums) -> Analysis {
+    pub fn new(rules: impl Into<Rules>, classifier: impl Into<Classifier>) -> Analysis {
         Analysis {
             joiner: Joiner::new(&rules.into()),
             beside: Vec::new(),
-            checksums,
+            classifier: classifier.into(),
             heard: Heard::default(),
             wire_bytes: 0,
             unknown_links: UnknownLinks::default(),
             lengths_bounded: 0,
             sizes: Sizes::default(),
-            tunnels: BTreeMap::new(),
             clock: Clock::default(),
             done: Tally::default(),
         }
@@ -224,7 +222,7 @@ impl read::Sink for Analysis {
         self.lengths_bounded += u64::from(wire_len != frame.wire_len);
         self.clock.on(frame.time_ns);
         self.unknown_links.note(frame.link);
-        let class = classify(&seen, self.checksums);
+        let (class, seen) = self.classifier.classify(seen);
         if let Class::Data(segment) = &class {
             self.sizes.add(segment.payload_len);
         }
@@ -232,11 +230,6 @@ impl read::Sink for Analysis {
             joiner.handle(&seen, &class, frame.time_ns, &mut ());
         }
         let alone = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.heard);
-        if let Class::Bypass { reason: Reason::NotTcp | Reason::NotIp, .. } = class
-            && let Some(tunnel) = tunnel::around_tcp(seen)
-        {
-            *self.tunnels.entry(tunnel).or_default() += 1;
-        }
         if alone && let Some(flow) = flow_of(&class) {
             let receiver = self.heard.flows.add(flow, counts_alone(&class));
             if let Class::Data(segment) = &class {
@@ -283,7 +276,7 @@ impl Study for Analysis {
             wire_bytes: std::mem::take(&mut self.wire_bytes),
             unknown_links: std::mem::take(&mut self.unknown_links),
             lengths_bounded: std::mem::take(&mut self.lengths_bounded),
-            tunnels: std::mem::take(&mut self.tunnels),
+            tunnelled: std::mem::take(&mut self.classifier.tunnelled),
             joined_before: std::mem::take(&mut self.sizes).joined(),
             lengths: heard.lengths,
             flows: heard.flows,
@@ -307,16 +300,13 @@ impl Tally {
         self.runs += other.runs;
         self.wire_bytes += other.wire_bytes;
         self.segments += other.segments;
-        for (ours, theirs) in [
-            (&mut self.reasons, &other.reasons),
-            (&mut self.causes, &other.causes),
-            (&mut self.tunnels, &other.tunnels),
-        ] {
+        for (ours, theirs) in [(&mut self.reasons, &other.reasons), (&mut self.causes, &other.causes)] {
             for (name, count) in theirs {
                 *ours.entry(name).or_default() += count;
             }
         }
         self.unknown_links.merge(&other.unknown_links);
+        self.tunnelled.merge(&other.tunnelled);
         self.lengths.merge(&other.lengths);
         self.flows.merge(&other.flows);
         self.delays.merge(&other.delays);

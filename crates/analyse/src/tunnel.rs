@@ -9,12 +9,16 @@
 //! | `vxlan` | UDP to port 4789 (RFC 7348) |
 //! | `geneve` | UDP to port 6081 (RFC 8926) |
 //!
-//! One tunnel is looked into, not one within another; and of a fragmented outer packet, the first fragment.
+//! Up to four tunnels within one another are looked into, and of a fragmented outer packet the first fragment. The
+//! number of a virtual network (VNI, GRE key, label) does not tell flows apart, as it would in a device: two
+//! networks with the same addresses and ports at a time look like one flow.
 
 use baton_coalesce::{Frame, Ip, Link, Network, Tags};
 use baton_wire::eth::ether_type;
 use baton_wire::packet::PROTOCOL_TCP;
 
+/// Tunnels within one another that are looked into.
+const DEPTH: usize = 4;
 /// Labels of MPLS that are passed.
 const LABELS: usize = 16;
 
@@ -38,10 +42,17 @@ const GENEVE_PORT: u16 = 6081;
 /// An ethertype, and where its packet begins in the frame.
 type Packet = (u16, usize);
 
-/// The tunnel that a frame's TCP segment lies in.
-pub fn around_tcp(frame: Frame<'_>) -> Option<&'static str> {
-    let (tunnel, inner) = enter(frame)?;
-    is_tcp(&inner).then_some(tunnel)
+/// The tunnel that a frame's TCP segment lies in, the outermost of several, and the frame as a coalescer behind the
+/// end of all has to read it.
+pub fn around_tcp(frame: Frame<'_>) -> Option<(&'static str, Frame<'_>)> {
+    let (outermost, mut inner) = enter(frame)?;
+    for _ in 1..DEPTH {
+        if is_tcp(&inner) {
+            break;
+        }
+        inner = enter(inner)?.1;
+    }
+    is_tcp(&inner).then_some((outermost, inner))
 }
 
 fn is_tcp(frame: &Frame<'_>) -> bool {

@@ -59,12 +59,12 @@ impl Verdict {
                 tally.joined_before
             ));
         }
-        let within: u64 = tally.tunnels.values().sum();
+        let within: u64 = tally.tunnelled.tunnels.values().sum();
         if within > data {
-            let kinds: Vec<_> = tally.tunnels.keys().copied().collect();
+            let kinds: Vec<_> = tally.tunnelled.tunnels.keys().copied().collect();
             return cannot(format!(
-                "{within} TCP segments lie in tunnels ({}), and {data} data segments do not: capture behind the \
-                 tunnel's end",
+                "{within} TCP segments lie in tunnels ({}), and {data} data segments do not: look inside with \
+                 --inner, or capture behind the tunnel's end",
                 kinds.join(", ")
             ));
         }
@@ -102,9 +102,9 @@ mod tests {
         assert_eq!(answer(&tally, 0.2), Answer::CannotTell);
         tally.joined_before = 45;
         assert_eq!(answer(&tally, 0.2), Answer::Yes);
-        tally.tunnels.insert("vxlan", 901);
+        tally.tunnelled.tunnels.insert("vxlan", 901);
         assert_eq!(answer(&tally, 0.2), Answer::CannotTell);
-        tally.tunnels.clear();
+        tally.tunnelled.tunnels.clear();
         (0..501).for_each(|_| tally.unknown_links.note(127));
         assert_eq!(answer(&tally, 0.2), Answer::CannotTell);
         assert_eq!(answer(&Tally { segments: 99, ..Tally::default() }, 0.5), Answer::CannotTell);

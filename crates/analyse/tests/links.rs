@@ -3,6 +3,7 @@
 mod make;
 
 use baton_analyse::Analysis;
+use baton_analyse::classifier::Classifier;
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::link_type;
 use baton_analyse::read::Input;
@@ -122,39 +123,98 @@ fn of_protocol(protocol: u8, payload: &[u8]) -> Vec<u8> {
     [&header[..], payload].concat()
 }
 
-#[test]
-fn segments_in_tunnels_are_counted_by_kind() {
-    let tcp = make::segment(9, 1, 100);
-    let bridged = make::ethernet(&[], 0x0800, &tcp);
+/// An Ethernet frame with a packet in it, in each kind of tunnel.
+fn tunnels(packet: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let bridged = ethernet(&[], 0x0800, packet);
     let udp = |port: u16, rest: &[&[u8]]| {
         let header = [&[0x30, 0x39][..], &port.to_be_bytes(), &[0; 4]].concat();
         of_protocol(17, &[header, rest.concat()].concat())
     };
     // Linux adds an option to tunnels over IPv6: the limit of encapsulation (RFC 2473 §4.1.1).
-    let mut over_v6 = make::segment_v6(9, 1, 0)[..40].to_vec();
-    over_v6[4..7].copy_from_slice(&[0, (8 + tcp.len()) as u8, 60]);
-    let over_v6 = [&over_v6[..], &[4, 0, 4, 1, 4, 1, 1, 0], &tcp].concat();
-    let frames = [
-        ("mpls", 0x8847, [&[0, 1, 0x40, 64, 0, 2, 0x41, 64][..], &tcp].concat()),
-        ("pppoe", 0x8864, [&[0x11, 0, 0, 7, 0, 142, 0, 0x21][..], &tcp].concat()),
-        ("ipip", 0x0800, of_protocol(4, &tcp)),
+    let mut over_v6 = segment_v6(9, 1, 0)[..40].to_vec();
+    over_v6[4..6].copy_from_slice(&(8 + packet.len() as u16).to_be_bytes());
+    over_v6[6] = 60;
+    let over_v6 = [&over_v6[..], &[4, 0, 4, 1, 4, 1, 1, 0], packet].concat();
+    let all = [
+        ("mpls", 0x8847, [&[0, 1, 0x40, 64, 0, 2, 0x41, 64][..], packet].concat()),
+        ("pppoe", 0x8864, [&[0x11, 0, 0, 7, 0, 142, 0, 0x21][..], packet].concat()),
+        ("ipip", 0x0800, of_protocol(4, packet)),
         ("ipip", 0x86dd, over_v6),
-        ("gre", 0x0800, of_protocol(47, &[&[0x20, 0, 0x08, 0, 0, 0, 0, 9][..], &tcp].concat())),
+        ("gre", 0x0800, of_protocol(47, &[&[0x20, 0, 0x08, 0, 0, 0, 0, 9][..], packet].concat())),
         ("gre", 0x0800, of_protocol(47, &[&[0, 0, 0x65, 0x58][..], &bridged].concat())),
         ("vxlan", 0x0800, udp(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0], &bridged])),
         ("geneve", 0x0800, udp(6081, &[&[1, 0, 0x65, 0x58, 0, 0, 9, 0, 1, 2, 3, 4], &bridged])),
-        ("", 0x0800, udp(53, &[&tcp])),
-        ("", 0x0800, udp(4789, &[&[8, 0, 0, 0, 0, 0, 9, 0], &make::ethernet(&[], 0x0800, &of_protocol(1, &[0; 60]))])),
+        ("", 0x0800, udp(53, &[packet])),
     ];
-    for (name, kind, packet) in &frames {
-        let frame = make::ethernet(&[], *kind, packet);
-        let found = analyse(make::pcap(1, std::slice::from_ref(&frame))).tunnels;
+    all.into_iter().map(|(name, kind, packet)| (name, ethernet(&[], kind, &packet))).collect()
+}
+
+#[test]
+fn segments_in_tunnels_are_counted_by_kind() {
+    let mut frames = tunnels(&segment(9, 1, 100));
+    // No TCP, but the outermost tunnel's name where it is nested.
+    frames.extend(tunnels(&of_protocol(1, &[0; 60])).into_iter().map(|(_, frame)| ("", frame)));
+    let (_, vxlan) = tunnels(&segment(9, 1, 100)).swap_remove(6);
+    frames.push(("gre", tunnels(&vxlan[14..]).swap_remove(4).1));
+    for (name, frame) in &frames {
+        let found = analyse(make::pcap(1, std::slice::from_ref(frame))).tunnelled.tunnels;
         let expected: Vec<_> = (!name.is_empty()).then_some((*name, 1)).into_iter().collect();
         assert_eq!(found.into_iter().collect::<Vec<_>>(), expected, "{name}");
         // Cut anywhere, it is no tunnel or the same one.
         for len in 0..frame.len() {
-            let found = analyse(make::pcap(1, &[frame[..len].to_vec()])).tunnels;
+            let found = analyse(make::pcap(1, &[frame[..len].to_vec()])).tunnelled.tunnels;
             assert!(found.keys().all(|kind| kind == name), "{name} {len}");
         }
     }
+}
+
+fn inside(frames: &[Vec<u8>]) -> Tally {
+    let classifier = Classifier::new(Checksums::Trust, true);
+    let mut analysis = Analysis::new(Limits::of(Profile::Rsc), classifier);
+    let input = Input::read(Cursor::new(make::pcap(1, frames))).unwrap();
+    study::read(input, &mut analysis, &Progress::default()).unwrap();
+    analysis.tally().clone()
+}
+
+#[test]
+fn segments_inside_tunnels_join_as_behind_their_end() {
+    let mut kinds = Vec::new();
+    for kind in 0..8 {
+        let frames: Vec<_> = (0..20).map(|n| tunnels(&segment(9, 1 + n * 100, 100)).swap_remove(kind)).collect();
+        let (name, frames): (Vec<_>, Vec<_>) = frames.into_iter().unzip();
+        let tally = inside(&frames);
+        assert_eq!((tally.frames_in, tally.eliminated, tally.runs), (20, 19, 1), "{}", name[0]);
+        assert_eq!(tally.tunnelled.inner.into_iter().collect::<Vec<_>>(), [(name[0], 20)]);
+        assert!(tally.tunnelled.tunnels.is_empty());
+        // The flow is the inner one, and so is its payload.
+        let (flow, counts) = tally.flows.top(1)[0];
+        assert_eq!((flow.src_port(), counts.payload_bytes), (9, 2000), "{}", name[0]);
+        // Without a look inside, nothing joins.
+        assert_eq!(analyse(make::pcap(1, &frames)).eliminated, 0);
+        kinds.push(name[0]);
+    }
+    assert_eq!(kinds, ["mpls", "pppoe", "ipip", "ipip", "gre", "gre", "vxlan", "geneve"]);
+}
+
+#[test]
+fn tunnels_within_tunnels_are_entered_up_to_four_deep() {
+    // The frames that carry these packets, in as many tunnels, of IPv6 and with a tag at the bottom.
+    let nested = |depth: usize| -> Vec<Vec<u8>> {
+        let frame = |n: u32| {
+            let bottom = ethernet(&[[0x81, 0, 0, 7]], 0x86dd, &segment_v6(9, 1 + n * 100, 100));
+            let mut packet = of_protocol(47, &[&[0, 0, 0x65, 0x58][..], &bottom].concat());
+            for _ in 1..depth {
+                packet = of_protocol(4, &packet);
+            }
+            ethernet(&[[0x81, 0, 0, 5]], 0x0800, &packet)
+        };
+        (0..3).map(frame).collect()
+    };
+    for depth in 1..=4 {
+        let tally = inside(&nested(depth));
+        assert_eq!((tally.eliminated, tally.tunnelled.inner.values().sum::<u64>()), (2, 3), "{depth}");
+        assert!(tally.flows.top(1)[0].0.is_v6());
+    }
+    let tally = inside(&nested(5));
+    assert_eq!((tally.eliminated, tally.reasons.get("not_tcp")), (0, Some(&3)));
 }

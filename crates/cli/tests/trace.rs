@@ -267,6 +267,41 @@ fn the_first_line_is_a_verdict() {
 }
 
 #[test]
+fn tunnels_are_looked_into_on_demand() {
+    // Bulk of one connection in VXLAN, as a hypervisor's uplink carries it.
+    let frames: Vec<_> = (0..200)
+        .map(|n| {
+            let inner = make::ethernet(&[], 0x0800, &make::segment(9, 1 + n * 1000, 1000));
+            let udp = [&[0x30, 0x39, 0x12, 0xb5, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 9, 0][..], &inner].concat();
+            let total = (20 + udp.len() as u16).to_be_bytes();
+            let outer = [0x45, 0, total[0], total[1], 0, 1, 0, 0, 64, 17, 0, 0, 10, 9, 0, 1, 10, 9, 0, 2];
+            make::ethernet(&[], 0x0800, &[&outer[..], &udp].concat())
+        })
+        .collect();
+    let capture = make::pcap(1, &frames);
+    let outside = report_of(&capture, &[]);
+    assert_eq!((outside["eliminated"].as_u64(), outside["tunnels"]["vxlan"].as_u64()), (Some(0), Some(200)));
+    let because = outside["verdict"]["because"].as_str().unwrap();
+    assert!(outside["verdict"]["answer"] == "cannot-tell" && because.contains("--inner"), "{because}");
+    let inside = report_of(&capture, &["--inner"]);
+    assert_eq!((inside["eliminated"].as_u64(), inside["inner"]["vxlan"].as_u64()), (Some(170), Some(200)));
+    assert_eq!(inside["flows"][0]["source"], "10.0.0.1:9");
+    assert_eq!(inside["verdict"]["answer"], "yes");
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", &capture);
+    for (words, said) in [
+        (&[&*file][..], "200; look inside with --inner"),
+        (&["--inner", &file], "taken out of vxlan: 200"),
+        (&["sweep", &file], "200; look inside with --inner"),
+        (&["sweep", "--inner", &file], "taken out of vxlan: 200"),
+    ] {
+        let text = String::from_utf8_lossy(&trace(words).stdout).into_owned();
+        assert!(text.contains(said), "{words:?}: {text}");
+    }
+}
+
+#[test]
 fn a_delay_of_hours_is_as_long_as_it_was() {
     let hours = 5 * 3600 * 1_000_000;
     let report = report_of(&stamped(&[(0, None), (hours, None)], 1000), &[]);

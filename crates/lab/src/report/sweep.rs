@@ -3,6 +3,7 @@
 use super::capture::rules;
 use super::html;
 use super::lines::{Line, Lines};
+use baton_analyse::classifier::Tunnelled;
 use baton_analyse::link::UnknownLinks;
 use baton_analyse::report::{FileLine, Rules};
 use baton_analyse::sweep::{Axis, Point};
@@ -19,6 +20,9 @@ pub struct Outcome {
     pub points: Vec<Point>,
     /// Frames of link types that cannot be read, by link type.
     pub unknown_links: UnknownLinks,
+    /// TCP segments in tunnels, by kind.
+    #[serde(flatten)]
+    pub tunnelled: Tunnelled,
     /// One line for each capture that was read.
     pub files: Vec<FileLine>,
 }
@@ -27,6 +31,11 @@ impl Outcome {
     fn axes(&self) -> impl Iterator<Item = (Axis, Vec<&Point>)> {
         let of = |axis| (axis, self.points.iter().filter(|point| point.axis == axis).collect::<Vec<_>>());
         Axis::ALL.into_iter().map(of).filter(|(_, points)| !points.is_empty())
+    }
+
+    /// Warnings that affect the results.
+    fn cautions(&self) -> impl Iterator<Item = String> {
+        self.unknown_links.cautions().chain(self.tunnelled.cautions())
     }
 
     /// The points as comma-separated values.
@@ -51,7 +60,7 @@ impl Outcome {
                 let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
             }
         }
-        for caution in self.unknown_links.cautions() {
+        for caution in self.cautions() {
             let _ = writeln!(out, "\nnote: {caution}");
         }
         out
@@ -60,7 +69,7 @@ impl Outcome {
     /// The points as plots.
     pub fn page(&self) -> String {
         let mut body = format!("<p class=\"soft\">{}</p>", escape(&rules(&self.rules)));
-        for caution in self.unknown_links.cautions() {
+        for caution in self.cautions() {
             let _ = write!(body, "<p class=\"caution\">{}.</p>", escape(&caution));
         }
         body.push_str("<div class=\"plots\">");

@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (rules, checksums) = (args.rules.rules()?, args.rules.checksums());
     let stop = files::stop()?;
     let others = others(&rules);
-    let make = || Analysis::new(rules, checksums).beside(&others);
+    let make = || Analysis::new(rules, args.rules.classifier()).beside(&others);
     let (analysis, lines) = match &args.interface {
         Some(interface) => listen(interface, args.seconds, make(), &stop)?,
         None => files::read(&args.files, make, &stop)?,

@@ -1,5 +1,6 @@
 //! The options that choose how frames are coalesced.
 
+use baton_analyse::classifier::Classifier;
 use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
 use baton_analyse::gro::{self, Lists};
 use baton_analyse::joiner;
@@ -44,6 +45,10 @@ pub struct Rules {
     /// Trust checksums, or verify them and bypass segments whose checksum is wrong or cannot be checked
     #[arg(long, value_enum, default_value_t = Checksum::Trust)]
     checksum: Checksum,
+
+    /// Look at TCP segments inside tunnels (VXLAN, Geneve, GRE, IPIP, MPLS, PPPoE), as behind the tunnel's end
+    #[arg(long)]
+    inner: bool,
 }
 
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -115,6 +120,11 @@ impl Rules {
             (None, Some(us)) => NonZeroU64::new(us * 1000).map(Window::Time),
             (None, None) => None,
         }
+    }
+
+    /// The classifier of frames.
+    pub fn classifier(&self) -> Classifier {
+        Classifier::new(self.checksums(), self.inner)
     }
 
     /// How checksums are treated.

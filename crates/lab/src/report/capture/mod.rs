@@ -88,9 +88,7 @@ fn cautions(report: &Report) -> Vec<String> {
     let back = (report.stamps_back > 0).then(|| {
         format!("time stamps that go back: {}; delays and windows in time depend on them", report.stamps_back)
     });
-    let tunnels = report.tunnels.iter().map(|(kind, segments)| {
-        format!("TCP segments that lie in {kind}, where a coalescer does not see them: {segments}")
-    });
+    let tunnels = report.tunnelled.cautions();
     let lengths = (report.lengths_bounded > 0).then(|| {
         format!(
             "lengths that the frame's IP header contradicts: {}; what the header says counts",
