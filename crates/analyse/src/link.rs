@@ -65,6 +65,39 @@ impl UnknownLinks {
     }
 }
 
+/// Bits that formats reserve above the link type, where they are set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct ReservedBits {
+    /// Headers of captures, or of interfaces in them, that have some.
+    pub headers: u64,
+    /// All of them, as bits of a word whose lower half is the link type.
+    pub bits: u32,
+}
+
+impl ReservedBits {
+    /// Notes those of one header.
+    pub fn note(&mut self, bits: u32) {
+        self.merge(ReservedBits { headers: 1, bits });
+    }
+
+    /// Adds what another has noted.
+    pub fn merge(&mut self, other: ReservedBits) {
+        self.headers += other.headers;
+        self.bits |= other.bits;
+    }
+
+    /// A sentence, if there are any.
+    pub fn caution(&self) -> Option<String> {
+        let ReservedBits { headers, bits } = self;
+        (*headers > 0).then(|| {
+            format!(
+                "reserved link-type bits are set: {bits:#010x}, in {headers} headers of captures or interfaces; they \
+                 are not read"
+            )
+        })
+    }
+}
+
 /// Bytes that a frame may be longer than its IP packet: padding, a trailer, a frame check sequence.
 const TRAILER_MAX: u32 = 256;
 

@@ -6,7 +6,7 @@ use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
 use crate::gro;
 use crate::joiner;
-use crate::link::UnknownLinks;
+use crate::link::{ReservedBits, UnknownLinks};
 use crate::tally::{Beside, Tally};
 use crate::verdict::Verdict;
 use baton_coalesce::{Checksums, Limits, Profile, Reason, Window};
@@ -72,6 +72,8 @@ pub struct Report {
     pub flows_forgotten: u64,
     /// Frames of link types that cannot be read, by link type.
     pub unknown_links: UnknownLinks,
+    /// Bits that are set though the format of the capture reserves them.
+    pub reserved_bits: ReservedBits,
     /// Captures.
     pub files: Vec<FileLine>,
 }
@@ -279,6 +281,7 @@ impl Report {
             flows_known: tally.flows.known(),
             flows_forgotten: tally.flows.forgotten(),
             unknown_links: tally.unknown_links.clone(),
+            reserved_bits: tally.reserved_bits,
             files,
         }
     }

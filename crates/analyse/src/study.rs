@@ -65,6 +65,10 @@ impl<S: Sink> Sink for Counting<'_, S> {
         self.frames += 1;
         self.study.frame(frame);
     }
+
+    fn reserved_bits(&mut self, bits: u32) {
+        self.study.reserved_bits(bits);
+    }
 }
 
 /// Reads one capture to its end into `study`.

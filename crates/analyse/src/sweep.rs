@@ -7,7 +7,7 @@
 //! `u32::MAX` stands for the whole capture, including frames of no connection.
 
 use crate::classifier::{Classifier, Tunnelled};
-use crate::link::{self, UnknownLinks};
+use crate::link::{self, ReservedBits, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::study::Study;
 use baton_coalesce::{Class, Coalescer, Flow, Limits, Profile, Window};
@@ -127,6 +127,7 @@ pub struct Sweep {
     numbers: HashMap<Flow, u32>,
     last_ns: u64,
     unknown_links: UnknownLinks,
+    reserved_bits: ReservedBits,
 }
 
 impl Sweep {
@@ -152,6 +153,7 @@ impl Sweep {
             numbers: HashMap::new(),
             last_ns: 0,
             unknown_links: UnknownLinks::default(),
+            reserved_bits: ReservedBits::default(),
         }
     }
 
@@ -168,6 +170,11 @@ impl Sweep {
     /// Frames that no point could read.
     pub fn unknown_links(&self) -> &UnknownLinks {
         &self.unknown_links
+    }
+
+    /// Reserved bits above the link type.
+    pub fn reserved_bits(&self) -> ReservedBits {
+        self.reserved_bits
     }
 
     /// TCP segments in tunnels.
@@ -203,6 +210,10 @@ impl read::Sink for Sweep {
             }
         }
     }
+
+    fn reserved_bits(&mut self, bits: u32) {
+        self.reserved_bits.note(bits);
+    }
 }
 
 impl Study for Sweep {
@@ -227,6 +238,7 @@ impl Study for Sweep {
             ours.merge(theirs);
         }
         self.unknown_links.merge(&other.unknown_links);
+        self.reserved_bits.merge(other.reserved_bits);
         self.classifier.tunnelled.merge(&other.classifier.tunnelled);
     }
 }

@@ -6,7 +6,7 @@ use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
 use crate::gro;
 use crate::joiner::{Joiner, Outcome, Rules};
-use crate::link::{self, UnknownLinks};
+use crate::link::{self, ReservedBits, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::receiver::Acks;
 use crate::sizes::Sizes;
@@ -148,6 +148,8 @@ pub struct Tally {
     pub segments: u64,
     /// Frames whose link type is not known, by link type.
     pub unknown_links: UnknownLinks,
+    /// Reserved bits above the link type.
+    pub reserved_bits: ReservedBits,
     /// Runs by length.
     pub lengths: Lengths,
     /// Flows.
@@ -178,6 +180,7 @@ pub struct Analysis {
     heard: Heard,
     wire_bytes: u64,
     unknown_links: UnknownLinks,
+    reserved_bits: ReservedBits,
     lengths_bounded: u64,
     sizes: Sizes,
     clock: Clock,
@@ -194,6 +197,7 @@ impl Analysis {
             heard: Heard::default(),
             wire_bytes: 0,
             unknown_links: UnknownLinks::default(),
+            reserved_bits: ReservedBits::default(),
             lengths_bounded: 0,
             sizes: Sizes::default(),
             clock: Clock::default(),
@@ -237,6 +241,10 @@ impl read::Sink for Analysis {
             }
         }
     }
+
+    fn reserved_bits(&mut self, bits: u32) {
+        self.reserved_bits.note(bits);
+    }
 }
 
 fn flow_of(class: &Class) -> Option<&Flow> {
@@ -275,6 +283,7 @@ impl Study for Analysis {
             beside: beside.collect(),
             wire_bytes: std::mem::take(&mut self.wire_bytes),
             unknown_links: std::mem::take(&mut self.unknown_links),
+            reserved_bits: std::mem::take(&mut self.reserved_bits),
             lengths_bounded: std::mem::take(&mut self.lengths_bounded),
             tunnelled: std::mem::take(&mut self.classifier.tunnelled),
             joined_before: std::mem::take(&mut self.sizes).joined(),
@@ -306,6 +315,7 @@ impl Tally {
             }
         }
         self.unknown_links.merge(&other.unknown_links);
+        self.reserved_bits.merge(other.reserved_bits);
         self.tunnelled.merge(&other.tunnelled);
         self.lengths.merge(&other.lengths);
         self.flows.merge(&other.flows);

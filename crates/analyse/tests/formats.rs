@@ -77,7 +77,7 @@ fn pcap_in_both_byte_orders_and_units() {
     for big in [false, true] {
         for (magic, unit) in [(MICROS, 1000), (NANOS, 1)] {
             let order = Order { big };
-            // Above the link type stands the length of a check sequence.
+            // Above the link type stands the length of a check sequence, which says nothing by itself.
             let mut capture = pcap_header(order, magic, 0x4000_0001);
             capture.extend(pcap_record(order, 3, 500, 1514, &[1; 60]));
             capture.extend(pcap_record(order, 4, 7, 0, b""));
@@ -91,6 +91,20 @@ fn pcap_in_both_byte_orders_and_units() {
             assert_eq!(whole(&capture), want, "big {big}, magic {magic:x}");
         }
     }
+}
+
+#[test]
+fn a_frame_check_sequence_of_known_length_is_taken_off() {
+    let order = Order { big: false };
+    // Two units of 16 bits.
+    let mut capture = pcap_header(order, MICROS, 0x2400_0001);
+    capture.extend(pcap_record(order, 1, 0, 64, &[[1; 60].as_slice(), &[0xfc; 4]].concat()));
+    // Cut within it, cut before it, and shorter than it.
+    capture.extend(pcap_record(order, 1, 0, 64, &[[2; 60].as_slice(), &[0xfc; 2]].concat()));
+    capture.extend(pcap_record(order, 1, 0, 64, &[3; 40]));
+    capture.extend(pcap_record(order, 1, 0, 3, &[4; 3]));
+    let want = [kept(&[1; 60], 60, S, 1), kept(&[2; 60], 60, S, 1), kept(&[3; 40], 60, S, 1), kept(b"", 0, S, 1)];
+    assert_eq!(whole(&capture), want);
 }
 
 #[test]

@@ -116,6 +116,43 @@ fn lengths_come_from_the_ip_header_and_of_0_from_the_wire() {
     }
 }
 
+#[test]
+fn a_frame_check_sequence_is_no_payload() {
+    let order = make::Order { big: false };
+    let mut capture = make::pcap_header(order, make::MICROS, 0x2400_0001);
+    for seq in [1, 101, 201] {
+        let mut frame = ethernet(&[], 0x0800, &segment(7, seq, 100));
+        // Captured above segmentation offload: the length is that of the frame.
+        frame[16..18].copy_from_slice(&[0, 0]);
+        frame.extend([0xfc; 4]);
+        capture.extend(make::pcap_record(order, 0, 0, frame.len() as u32, &frame));
+    }
+    let tally = analyse(capture);
+    assert_eq!((tally.eliminated, tally.flows.top(1)[0].1.payload_bytes), (2, 300));
+    assert_eq!((tally.wire_bytes, tally.reserved_bits.headers), (3 * 154, 0));
+}
+
+#[test]
+fn reserved_bits_above_the_link_type_are_told_and_not_read() {
+    let frame = ethernet(&[], 0x0800, &segment(7, 1, 100));
+    let order = make::Order { big: true };
+    let mut interface = make::interface(order, 1, 0, &[]);
+    interface[10..12].copy_from_slice(&[0x12, 0x34]);
+    let packet = make::enhanced(order, 0, 1, 154, &frame);
+    let pcapng = [make::section(order), interface.clone(), packet, interface].concat();
+    for (capture, headers, bits) in [
+        (make::pcap(0xf3ff_0001, std::slice::from_ref(&frame)), 1, 0x03ff_0000),
+        (make::pcap(0x0800_0001, std::slice::from_ref(&frame)), 1, 0x0800_0000),
+        (make::pcap(0xf000_0001, std::slice::from_ref(&frame)), 0, 0),
+        (pcapng, 2, 0x1234_0000),
+    ] {
+        let tally = analyse(capture);
+        let found = tally.reserved_bits;
+        assert_eq!((found.headers, found.bits, tally.segments), (headers, bits, 1), "{bits:x}");
+        assert_eq!(found.caution().is_some(), headers > 0);
+    }
+}
+
 /// An IPv4 packet of this protocol.
 fn of_protocol(protocol: u8, payload: &[u8]) -> Vec<u8> {
     let len = ((20 + payload.len()) as u16).to_be_bytes();

@@ -348,6 +348,19 @@ fn link_types_that_cannot_be_read_are_named() {
 }
 
 #[test]
+fn reserved_bits_of_a_capture_are_remarked() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut capture = bulk();
+    capture[23] = 0x08;
+    let file = write(dir.path(), "a.pcap", &capture);
+    for words in [&[&*file][..], &["sweep", &file]] {
+        let said = String::from_utf8_lossy(&trace(words).stdout).into_owned();
+        assert!(said.contains("reserved link-type bits are set: 0x08000000, in 1 headers"), "{words:?}: {said}");
+    }
+    assert_eq!(report_of(&capture, &[])["eliminated"].as_u64(), Some(25));
+}
+
+#[test]
 fn text_and_page_say_what_the_figures_say() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.pcap", &bulk());

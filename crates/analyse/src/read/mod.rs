@@ -45,6 +45,10 @@ pub struct Frame<'a> {
 pub trait Sink {
     /// Takes one frame.
     fn frame(&mut self, frame: &Frame<'_>);
+
+    /// Hears that the header of the capture, or of an interface in it, has bits set above the link type that its
+    /// format reserves. They are not read.
+    fn reserved_bits(&mut self, _bits: u32) {}
 }
 
 impl<F: FnMut(&Frame<'_>)> Sink for F {
@@ -128,7 +132,7 @@ impl Reader {
         }
         let (used, stop) = match &mut self.format {
             Format::Over => return Ok(false),
-            Format::Unknown => return self.recognize(),
+            Format::Unknown => return self.recognize(sink),
             Format::Pcap(layout) => layout.records(self.input.window(), sink),
             Format::PcapNg(section) => section.blocks(self.input.window(), sink),
         };
@@ -144,7 +148,7 @@ impl Reader {
     }
 
     /// Finds out which format it is.
-    fn recognize(&mut self) -> Result<bool, String> {
+    fn recognize(&mut self, sink: &mut impl Sink) -> Result<bool, String> {
         while self.input.window().len() < pcap::HEADER_LEN && self.input.fill().map_err(unreadable)? {}
         let window = self.input.window();
         if window.starts_with(&pcapng::SECTION_HEADER) {
@@ -159,6 +163,9 @@ impl Reader {
                 Err(format!("pcap of version {major}.{minor}; only version 2 can be read"))
             }
             Some(Some(layout)) => {
+                if layout.reserved != 0 {
+                    sink.reserved_bits(layout.reserved);
+                }
                 self.format = Format::Pcap(layout);
                 self.input.consume(pcap::HEADER_LEN);
                 Ok(true)

@@ -6,8 +6,17 @@
 //! ```
 //!
 //! The magic number tells the byte order of all that follows and the unit of the
-//! fraction. The low 16 bits of the link type field are the link type; the bits above
-//! describe the frame check sequence.
+//! fraction. The low 16 bits of the link type field are the link type. Above stand (§4):
+//!
+//! ```text
+//!   0xf000_0000   length of the frame check sequence, in units of 16 bits, if the next is set
+//!   0x0400_0000   that length is known
+//!   0x0bff_0000   reserved, to be 0; what is set there is told and not read
+//! ```
+//!
+//! A frame check sequence of known length is taken off, so frames count as those of a capture
+//! without. Only where an IP header has the length 0 would it count as payload; else the header
+//! says where the packet ends.
 
 use super::{FRAME_MAX, Frame, Sink, Stop};
 use crate::prefetch_unsafe::prefetch;
@@ -24,6 +33,9 @@ const LINE: usize = 64;
 /// patched libpcap).
 const MODIFIED_EXTRA: usize = 8;
 
+const CHECK_KNOWN: u32 = 0x0400_0000;
+const RESERVED: u32 = 0x0bff_0000;
+
 const MICROSECONDS: u32 = 0xa1b2_c3d4;
 const NANOSECONDS: u32 = 0xa1b2_3c4d;
 const MODIFIED: u32 = 0xa1b2_cd34;
@@ -36,6 +48,10 @@ pub struct Layout {
     fraction_ns: u32,
     record_len: usize,
     link: u16,
+    /// Length of the frame check sequence at the end of each frame, in bytes.
+    check_len: u32,
+    /// Reserved bits that are set in the link type field.
+    pub reserved: u32,
     /// Major and minor.
     pub version: (u16, u16),
 }
@@ -69,6 +85,8 @@ impl Layout {
             fraction_ns: if kind == NANOSECONDS { 1 } else { 1000 },
             record_len: RECORD_LEN + if kind == MODIFIED { MODIFIED_EXTRA } else { 0 },
             link: link as u16,
+            check_len: if link & CHECK_KNOWN != 0 { 2 * (link >> 28) } else { 0 },
+            reserved: link & RESERVED,
         })
     }
 
@@ -93,9 +111,10 @@ impl Layout {
             prefetch(window, later);
             prefetch(window, later + LINE);
             let (seconds, fraction) = (word::<BIG>(header, 0), word::<BIG>(header, 4));
+            let wire_len = word::<BIG>(header, 12).max(captured).saturating_sub(self.check_len);
             sink.frame(&Frame {
-                data,
-                wire_len: word::<BIG>(header, 12).max(captured),
+                data: &data[..data.len().min(wire_len as usize)],
+                wire_len,
                 time_ns: u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * u64::from(self.fraction_ns),
                 link: self.link,
             });

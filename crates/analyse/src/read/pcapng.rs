@@ -3,14 +3,15 @@
 //! ```text
 //!   block       type 4 | length 4 | body | length 4            length: a multiple of 4
 //!   section     byte order 4 | version 2, 2 | length 8 | options
-//!   interface   link type 2 | 2 | snapshot length 4 | options  (time unit, time offset)
+//!   interface   link type 2 | reserved 2 | snapshot length 4 | options  (time unit, time offset)
 //!   enhanced    interface 4 | time 4, 4 | captured 4 | length on the wire 4 | data | options
 //!   simple      length on the wire 4 | data                    of interface 0, without a time
 //!   old         interface 2 | drops 2 | time 4, 4 | captured 4 | length on the wire 4 | data
 //! ```
 //!
 //! A section header starts anew: its own byte order, no interfaces. Blocks of other
-//! types are stepped over, however long they are.
+//! types are stepped over, however long they are. The option for the length of a frame check
+//! sequence is not read: whether it counts bits or bytes was never settled.
 
 use super::{FRAME_MAX, Frame, Sink, Stop};
 
@@ -147,7 +148,7 @@ impl Section {
             ENHANCED => self.enhanced(body, sink),
             SIMPLE => self.simple(body, sink),
             PACKET => self.packet(body, sink),
-            INTERFACE => self.interface(body),
+            INTERFACE => self.interface(body, sink),
             SECTION => {
                 self.interfaces.clear();
                 Some(())
@@ -181,7 +182,8 @@ impl Section {
         emit(interface, 0, wire_len, body.data(4, captured)?, sink)
     }
 
-    fn interface(&mut self, body: Body<'_>) -> Option<()> {
+    fn interface(&mut self, body: Body<'_>, sink: &mut impl Sink) -> Option<()> {
+        let reserved = body.half(2)?;
         let mut interface =
             Interface { link: body.half(0)?, snapshot: body.word(4)?, unit: Unit::Times(1000), offset: 0 };
         let mut at = 8;
@@ -201,7 +203,12 @@ impl Section {
             }
             at += 4 + usize::from(len).next_multiple_of(4);
         }
-        (self.interfaces.len() < INTERFACES_MAX).then(|| self.interfaces.push(interface))
+        (self.interfaces.len() < INTERFACES_MAX).then_some(())?;
+        self.interfaces.push(interface);
+        if reserved != 0 {
+            sink.reserved_bits(u32::from(reserved) << 16);
+        }
+        Some(())
     }
 }
 

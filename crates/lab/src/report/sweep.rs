@@ -4,7 +4,7 @@ use super::capture::rules;
 use super::html;
 use super::lines::{Line, Lines};
 use baton_analyse::classifier::Tunnelled;
-use baton_analyse::link::UnknownLinks;
+use baton_analyse::link::{ReservedBits, UnknownLinks};
 use baton_analyse::report::{FileLine, Rules};
 use baton_analyse::sweep::{Axis, Point};
 use baton_apps::html_text::escape;
@@ -20,6 +20,8 @@ pub struct Outcome {
     pub points: Vec<Point>,
     /// Frames of link types that cannot be read, by link type.
     pub unknown_links: UnknownLinks,
+    /// Bits that are set though the formats of the captures reserve them.
+    pub reserved_bits: ReservedBits,
     /// TCP segments in tunnels, by kind.
     #[serde(flatten)]
     pub tunnelled: Tunnelled,
@@ -35,7 +37,7 @@ impl Outcome {
 
     /// Warnings that affect the results.
     fn cautions(&self) -> impl Iterator<Item = String> {
-        self.unknown_links.cautions().chain(self.tunnelled.cautions())
+        self.unknown_links.cautions().chain(self.reserved_bits.caution()).chain(self.tunnelled.cautions())
     }
 
     /// The points as comma-separated values.

@@ -32,8 +32,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
     let (sweep, files) = files::read(&args.files, || Sweep::new(limits, args.rules.classifier()), &files::stop()?)?;
     let rules = report::Rules::of(&limits.into(), checksums);
-    let (points, unknown_links) = (sweep.points().copied().collect(), sweep.unknown_links().clone());
-    let outcome = Outcome { rules, points, unknown_links, tunnelled: sweep.tunnelled().clone(), files };
+    let outcome = Outcome {
+        rules,
+        points: sweep.points().copied().collect(),
+        unknown_links: sweep.unknown_links().clone(),
+        reserved_bits: sweep.reserved_bits(),
+        tunnelled: sweep.tunnelled().clone(),
+        files,
+    };
     let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), outcome.page());
     args.output.give(&findings)?;
     files::complain(&outcome.files)

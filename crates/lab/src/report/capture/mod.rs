@@ -102,5 +102,12 @@ fn cautions(report: &Report) -> Vec<String> {
         )
     });
     let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
-    links.chain(tunnels).chain(back).chain(lengths).chain(forgotten).chain(files).collect()
+    links
+        .chain(report.reserved_bits.caution())
+        .chain(tunnels)
+        .chain(back)
+        .chain(lengths)
+        .chain(forgotten)
+        .chain(files)
+        .collect()
 }
