@@ -4,7 +4,7 @@
 //! that to its results; at the end these are added to one another. No count depends on the
 //! order.
 
-use crate::read::{Damage, Input, OpenError, Reader, Sink};
+use crate::read::{Cut, Damage, Input, OpenError, Reader, Sink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -48,6 +48,9 @@ pub enum Trouble {
     /// It is damaged: the frames before the damage count.
     #[error(transparent)]
     Damage(#[from] Damage),
+    /// It was cut by another process: the frames that were read before count.
+    #[error(transparent)]
+    Cut(#[from] Cut),
     /// [`Progress::stop`]: what came before counts.
     #[error("stopped before its end")]
     Stopped,
@@ -86,7 +89,7 @@ pub fn read(input: Input, study: &mut impl Study, progress: &Progress) -> Result
             Ok(true) if progress.stop.load(Ordering::Relaxed) => break Err(Trouble::Stopped),
             Ok(true) => {}
             Ok(false) => break Ok(()),
-            Err(damage) => break Err(damage.into()),
+            Err(damage) => break Err(reader.cut().map_or(damage.into(), Trouble::from)),
         }
     };
     sink.study.end();

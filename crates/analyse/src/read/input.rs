@@ -37,9 +37,21 @@ pub struct OpenError {
     pub source: io::Error,
 }
 
+/// A file was cut while it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("it was cut while it was read: it had {had} bytes and now has {has}")]
+pub struct Cut {
+    /// Its length when it was opened, in bytes.
+    pub had: u64,
+    /// Its length now, in bytes.
+    pub has: u64,
+}
+
 /// The bytes of a capture.
 pub struct Input {
     bytes: Bytes,
+    /// The regular file that they are from, and its length when it was opened.
+    file: Option<(File, u64)>,
     /// Offset of the window in the capture.
     offset: u64,
 }
@@ -69,12 +81,17 @@ impl Input {
             return Input::read(Counted { source: io::stdin(), count: progress.clone() }).map_err(fail);
         }
         let file = File::open(path).map_err(fail)?;
-        if let Some(mapped) = Mapped::new(&file, progress).map_err(fail)?
-            && compression(mapped.window()) == Compression::None
-        {
-            return Ok(Input { bytes: Bytes::Mapped(mapped), offset: 0 });
-        }
-        Input::read(Counted { source: file, count: progress.clone() }).map_err(fail)
+        let facts = file.metadata().map_err(fail)?;
+        let input = match Mapped::new(&file, progress).map_err(fail)? {
+            Some(mapped) if compression(mapped.window()) == Compression::None => {
+                Input { bytes: Bytes::Mapped(mapped), file: None, offset: 0 }
+            }
+            _ => {
+                let source = file.try_clone().map_err(fail)?;
+                Input::read(Counted { source, count: progress.clone() }).map_err(fail)?
+            }
+        };
+        Ok(Input { file: facts.is_file().then_some((file, facts.len())), ..input })
     }
 
     /// Reads from anything; gzip and zstd are recognized by their first bytes.
@@ -92,7 +109,7 @@ impl Input {
             Compression::Zstd => Box::new(zstd::Frames::new(Even::new(source))?),
         };
         let buffer = vec![0; WINDOW_MIN + READ].into_boxed_slice();
-        Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), offset: 0 })
+        Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), file: None, offset: 0 })
     }
 
     /// The current window.
@@ -128,6 +145,14 @@ impl Input {
             Bytes::Read(stream) => stream.fill(),
             Bytes::Mapped(mapped) => mapped.fill(),
         }
+    }
+
+    /// Looks whether the file was cut since it was opened.
+    pub fn cut(&self) -> Option<Cut> {
+        let (file, had) = self.file.as_ref()?;
+        let (had, has) = (*had, file.metadata().ok()?.len());
+        let seen = matches!(&self.bytes, Bytes::Mapped(mapped) if mapped.was_cut());
+        (has < had || seen).then_some(Cut { had, has })
     }
 
     /// Offset of the window in the capture, in bytes.

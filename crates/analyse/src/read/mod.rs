@@ -21,7 +21,7 @@ mod pcapng;
 mod zstd;
 
 use foreign::Foreign;
-pub use input::{Input, OpenError};
+pub use input::{Cut, Input, OpenError};
 pub use live::Live;
 pub use passing::{Passing, PassingPacket};
 
@@ -124,6 +124,11 @@ impl Reader {
         }
         let offset = self.long.take_if(|_| outcome.is_err()).map_or(self.input.offset(), |long| long.start);
         outcome.map_err(|what| Damage { offset, what })
+    }
+
+    /// Looks whether the file was cut since it was opened: then that is the cause of damage.
+    pub fn cut(&self) -> Option<Cut> {
+        self.input.cut()
     }
 
     fn step(&mut self, sink: &mut impl Sink) -> Result<bool, String> {

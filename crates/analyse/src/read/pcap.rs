@@ -103,6 +103,10 @@ impl Layout {
             if captured > FRAME_MAX as u32 {
                 return (at, Stop::Damage("a record longer than any frame"));
             }
+            // A file that was cut while it is mapped, or lost its end with its machine, goes on with zeros.
+            if captured == 0 && *header == [0; RECORD_LEN] {
+                return (at, Stop::Damage("a record of zeros"));
+            }
             let data = at + self.record_len;
             let end = data + captured as usize;
             let Some(data) = window.get(data..end) else { break };

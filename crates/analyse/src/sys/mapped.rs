@@ -118,12 +118,17 @@ impl Mapped {
         self.progress.fetch_add(len as u64, Ordering::Relaxed);
     }
 
+    /// True once an access beyond the end of the file was caught.
+    pub fn was_cut(&self) -> bool {
+        self.place.cut.load(Ordering::Acquire)
+    }
+
     /// Maps the next piece; false if the window reaches the end of the file.
     ///
     /// # Errors
     /// The file was cut, or the operating system's answer.
     pub fn fill(&mut self) -> io::Result<bool> {
-        if self.place.cut.load(Ordering::Acquire) || self.file.metadata()?.len() < self.len {
+        if self.was_cut() || self.file.metadata()?.len() < self.len {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file was cut while it was read"));
         }
         let end = self.base + self.piece as u64;
