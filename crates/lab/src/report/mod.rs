@@ -10,6 +10,7 @@ pub mod both_ends;
 pub mod bump;
 pub mod capture;
 pub mod claim;
+pub mod heat;
 pub mod html;
 pub mod latency;
 pub mod lines;
