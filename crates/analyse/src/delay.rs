@@ -5,6 +5,7 @@
 //! counted.
 
 use hdrhistogram::Histogram;
+use std::iter;
 
 /// The most arrivals kept at a time.
 pub const HELD_MAX: usize = 1 << 20;
@@ -111,15 +112,59 @@ impl Delays {
         [quantile(0.5), quantile(0.99), self.longest]
     }
 
+    /// How many segments had which delay: bounds in nanoseconds, each with the segments of at most that delay, but
+    /// more than the bound before. The first bound is 0, the others are 1, 2 and 5 times the powers of ten; those
+    /// below the shortest delay and above the longest are left out. Delays count to three digits, as with
+    /// [`percentiles`](Self::percentiles).
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
+        let mut buckets: Vec<(u64, u64)> = bounds().map(|bound| (bound, 0)).collect();
+        buckets[0].1 = self.zero;
+        for step in self.histogram.iter_recorded() {
+            let delay = self.histogram.lowest_equivalent(step.value_iterated_to());
+            let bucket = buckets.partition_point(|(bound, _)| *bound < delay);
+            buckets[bucket].1 += step.count_since_last_iteration();
+        }
+        let is_used = |(_, segments): &(u64, u64)| *segments > 0;
+        let end = buckets.iter().rposition(is_used).map_or(0, |last| last + 1);
+        let start = buckets.iter().position(is_used).unwrap_or(0);
+        buckets.drain(start..end).collect()
+    }
+
     /// Segments whose delay was not measured because [`HELD_MAX`] were held.
     pub fn unmeasured(&self) -> u64 {
         self.unmeasured
     }
 }
 
+/// The bounds of buckets, the last above [`LONGEST_NS`].
+fn bounds() -> impl Iterator<Item = u64> {
+    let of_power = |power| [1, 2, 5].map(|number| number * 10u64.pow(power));
+    iter::once(0).chain((0..19).flat_map(of_power)).chain(iter::once(10u64.pow(19)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn delays_are_counted_up_to_round_bounds() {
+        let mut delays = Delays::default();
+        assert_eq!(delays.buckets(), []);
+        for delay in [0, 0, 1000, 1001, 2000, 9000, 10_000, 3_600_000_000_000] {
+            delays.add(delay);
+        }
+        let buckets = delays.buckets();
+        let used: Vec<(u64, u64)> = buckets.iter().copied().filter(|(_, segments)| *segments > 0).collect();
+        assert_eq!(used, [(0, 2), (1000, 1), (2000, 2), (10_000, 2), (5_000_000_000_000, 1)]);
+        assert_eq!((buckets.first(), buckets.last()), (used.first(), used.last()));
+        // The longest delay that a stamp can say has a bucket too, and what is merged adds up.
+        let mut longest = Delays::default();
+        longest.add(u64::MAX);
+        assert_eq!(longest.buckets(), [(10u64.pow(19), 1)]);
+        longest.merge(&delays);
+        assert_eq!(longest.buckets().iter().map(|(_, segments)| segments).sum::<u64>(), 9);
+        assert!(longest.buckets().len() < 64);
+    }
 
     #[test]
     fn each_segment_waits_from_its_own_arrival() {

@@ -126,7 +126,7 @@ pub struct RunLength {
 }
 
 /// How long segments are held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Delay {
     /// Median.
     pub p50: u64,
@@ -136,6 +136,17 @@ pub struct Delay {
     pub max: u64,
     /// Segments that are not included, because too many were held at once.
     pub unmeasured: u64,
+    /// Segments by delay, from the shortest to the longest.
+    pub histogram: Vec<DelayBucket>,
+}
+
+/// Segments whose delay is at most a bound, and above that of the bucket before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct DelayBucket {
+    /// The bound in nanoseconds: 0, or 1, 2 or 5 times a power of ten.
+    pub up_to: u64,
+    /// The number of segments.
+    pub segments: u64,
 }
 
 /// Acknowledgments of all data segments: of every second one in order, and of each that is not
@@ -249,6 +260,7 @@ impl Report {
             payload_bytes: counts.payload_bytes,
         });
         let line = |(from, to, runs)| RunLength { from, to, runs };
+        let bucket = |(up_to, segments)| DelayBucket { up_to, segments };
         let cpu = prices.estimate(tally.frames_in, tally.frames_out, tally.wire_bytes, tally.segments);
         Report {
             verdict: Verdict::of(tally, cpu.saved),
@@ -268,7 +280,13 @@ impl Report {
             lengths_bounded: tally.lengths_bounded,
             joined_before: tally.joined_before,
             tunnelled: tally.tunnelled.clone(),
-            added_delay_ns: Delay { p50, p99, max, unmeasured: tally.delays.unmeasured() },
+            added_delay_ns: Delay {
+                p50,
+                p99,
+                max,
+                unmeasured: tally.delays.unmeasured(),
+                histogram: tally.delays.buckets().into_iter().map(bucket).collect(),
+            },
             acks: Acks {
                 without: tally.acks.without,
                 with: tally.acks.with,
