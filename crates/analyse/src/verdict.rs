@@ -1,5 +1,6 @@
 //! Whether coalescing would help, in a word, and why.
 
+use crate::gro::Alone;
 use crate::tally::Tally;
 use baton_coalesce::Reason;
 use serde::Serialize;
@@ -84,7 +85,8 @@ impl Verdict {
 
 /// Data segments that could be read, held or not.
 fn data_segments(tally: &Tally) -> u64 {
-    let alone = [Reason::PshAlone, Reason::TooBig].map(|reason| tally.reasons.get(reason.name()).copied().unwrap_or(0));
+    let alone = [Reason::PshAlone.name(), Reason::TooBig.name(), Alone::Padded.name()];
+    let alone = alone.map(|reason| tally.reasons.get(reason).copied().unwrap_or(0));
     tally.segments + alone.iter().sum::<u64>()
 }
 

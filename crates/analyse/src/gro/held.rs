@@ -1,7 +1,8 @@
 //! A packet that is held, and what may join it (`tcp_gro_receive`, `inet_gro_flush`, `skb_gro_receive`).
 
 use super::Run;
-use super::packet::{Key, Network, Packet};
+use super::packet::{Network, Packet};
+use baton_coalesce::Flow;
 use baton_wire::seq::Seq;
 use baton_wire::tcp::Flags;
 
@@ -96,10 +97,11 @@ impl Flush {
 pub struct Held {
     /// Its place for a [`Sink`](super::Sink).
     pub slot: u32,
-    /// The connection whose segments may join.
-    pub key: Key,
     /// Segments that it has.
     pub segments: u32,
+    flow: Flow,
+    mac: [u8; 12],
+    label: u32,
     network: Network,
     /// The IP identification does not change (`ip_fixedid`).
     fixed_id: bool,
@@ -120,8 +122,10 @@ impl Held {
         options[..packet.options.len()].copy_from_slice(packet.options);
         Held {
             slot,
-            key: packet.key,
             segments: 1,
+            flow: *packet.flow,
+            mac: packet.mac,
+            label: packet.label,
             network: packet.network,
             fixed_id: false,
             first: packet.seq,
@@ -134,9 +138,15 @@ impl Held {
         }
     }
 
+    /// True if a segment is of its connection (`gro_list_prepare`, `inet_gro_receive`).
+    #[inline]
+    pub fn is_of(&self, packet: &Packet<'_>) -> bool {
+        self.flow == *packet.flow && self.label == packet.label && self.mac == packet.mac
+    }
+
     /// The run that it is.
     pub fn run(&self) -> Run {
-        Run { flow: self.key.flow, first: self.first, segments: self.segments, payload_len: self.payload_len }
+        Run { flow: self.flow, first: self.first, segments: self.segments, payload_len: self.payload_len }
     }
 
     /// Why a segment of its connection cannot join.

@@ -178,13 +178,15 @@ pub struct Gro {
     counts: Counts,
     window_frames: u32,
     window_start_ns: Option<u64>,
+    /// List and place of the packet that the last frame joined or became, as long as it is held.
+    last: Option<(usize, usize)>,
 }
 
 impl Gro {
     /// Nothing held.
     pub fn new(rules: Rules) -> Gro {
         let buckets = std::array::from_fn(|_| Vec::with_capacity(BUCKET));
-        Gro { rules, buckets, counts: Counts::default(), window_frames: 0, window_start_ns: None }
+        Gro { rules, buckets, counts: Counts::default(), window_frames: 0, window_start_ns: None, last: None }
     }
 
     /// The rules that it was made with.
@@ -232,13 +234,14 @@ impl Gro {
 
     /// `tcp_gro_receive` and what follows it in `dev_gro_receive`.
     fn receive(&mut self, packet: &Packet<'_>, now_ns: u64, sink: &mut impl Sink) -> Fate {
-        let at = self.bucket(&packet.key.flow);
-        if let Some(place) = self.buckets[at].iter().position(|held| held.key == packet.key) {
+        let (at, place) = self.find(packet);
+        if let Some(place) = place {
             match self.buckets[at][place].refusal(packet) {
                 None => {
                     let held = &mut self.buckets[at][place];
                     held.append(packet);
                     sink.append(held.slot, now_ns);
+                    self.last = Some((at, place));
                     if let Some(cause) = held.is_last(packet) {
                         self.end(at, place, cause, now_ns, sink);
                     }
@@ -257,25 +260,33 @@ impl Gro {
         let first = (at * BUCKET) as u32;
         let slot = (first..first + BUCKET as u32).find(|slot| !taken(slot)).expect("one of eight was just given up");
         self.buckets[at].push(Held::new(slot, packet));
+        self.last = Some((at, self.buckets[at].len() - 1));
         sink.start(slot, now_ns);
         Fate::Held
     }
 
-    /// The list that a connection's packets are in. Both directions have the same.
-    fn bucket(&self, flow: &Flow) -> usize {
-        match self.rules.lists {
-            Lists::Hashed => crate::flows::hash(flow.min(&flow.reversed())) as usize % BUCKETS,
-            Lists::One => 0,
+    /// The list of a packet's connection, and the place in it of the one that is held.
+    fn find(&self, packet: &Packet<'_>) -> (usize, Option<usize>) {
+        if let Some((at, place)) = self.last
+            && self.buckets[at][place].is_of(packet)
+        {
+            return (at, Some(place));
         }
+        let at = match self.rules.lists {
+            Lists::Hashed => crate::flows::hash(packet.flow) as usize % BUCKETS,
+            Lists::One => 0,
+        };
+        (at, self.buckets[at].iter().position(|held| held.is_of(packet)))
     }
 
     fn end(&mut self, bucket: usize, place: usize, cause: Flush, at_ns: u64, sink: &mut impl Sink) {
+        self.last = None;
         let held = self.buckets[bucket].remove(place);
         self.note(&held, cause, at_ns, sink);
     }
 
     fn end_poll(&mut self, at_ns: u64, cause: Flush, sink: &mut impl Sink) {
-        (self.window_frames, self.window_start_ns) = (0, None);
+        (self.window_frames, self.window_start_ns, self.last) = (0, None, None);
         for bucket in 0..BUCKETS {
             let mut packets = std::mem::take(&mut self.buckets[bucket]);
             packets.drain(..).for_each(|held| self.note(&held, cause, at_ns, sink));

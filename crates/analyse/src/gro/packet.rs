@@ -8,17 +8,6 @@ const IPV6_HEADER: usize = 40;
 const TCP_HEADER: usize = 20;
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Packets of one connection (`gro_list_prepare`, `inet_gro_receive`, `ipv6_gro_receive`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Key {
-    /// Addresses, ports and tags.
-    pub flow: Flow,
-    /// Destination and source of the Ethernet header; 0 without one.
-    mac: [u8; 12],
-    /// For IPv6 flow label and hop limit, which belong to the connection there.
-    label: u32,
-}
-
 /// The IP header's fields that a held packet must share, or nearly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Network {
@@ -43,8 +32,12 @@ pub enum Network {
 /// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Packet<'a> {
-    /// The connection that it belongs to.
-    pub key: Key,
+    /// Addresses, ports and tags.
+    pub flow: &'a Flow,
+    /// Destination and source of the Ethernet header; 0 without one.
+    pub mac: [u8; 12],
+    /// For IPv6 flow label and hop limit, which belong to the connection there (`ipv6_gro_receive`).
+    pub label: u32,
     /// The IP header's other fields.
     pub network: Network,
     /// Sequence number of the first byte.
@@ -75,14 +68,14 @@ impl Packet<'_> {
 /// # Errors
 /// The reason why GRO does not look at it, with which it passes those held of its connection.
 #[inline]
-pub fn of<'a>(frame: &Frame<'a>, class: &Class) -> Result<Packet<'a>, Reason> {
+pub fn of<'a>(frame: &Frame<'a>, class: &'a Class) -> Result<Packet<'a>, Reason> {
     let (flow, at) = match class {
-        Class::Data(segment) => (segment.flow, segment.ip_offset as usize),
+        Class::Data(segment) => (&segment.flow, segment.ip_offset as usize),
         Class::Bypass { reason: reason @ (Reason::Fragment | Reason::IpOptions | Reason::Checksum), .. } => {
             return Err(*reason);
         }
         Class::Bypass { reason, flow } => {
-            let flow = flow.ok_or(*reason)?;
+            let flow = flow.as_ref().ok_or(*reason)?;
             (flow, Place::of(frame).ok_or(*reason)?.offset)
         }
     };
@@ -90,42 +83,44 @@ pub fn of<'a>(frame: &Frame<'a>, class: &Class) -> Result<Packet<'a>, Reason> {
 }
 
 #[inline]
-fn read<'a>(frame: &Frame<'a>, flow: Flow, at: usize) -> Option<Packet<'a>> {
+fn read<'a>(frame: &Frame<'a>, flow: &'a Flow, at: usize) -> Option<Packet<'a>> {
     let packet = frame.bytes.get(at..)?;
-    let half = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk()?));
-    let word = |at: usize| Some(u32::from_be_bytes(*packet.get(at..)?.first_chunk()?));
     let rest = (frame.wire_len as usize).saturating_sub(at);
-    let (network, label, header_len, ip_len) = if flow.is_v6() {
-        let first = word(0)?;
+    let mac = if at >= 14 { *frame.bytes.first_chunk()? } else { [0; 12] };
+    let (label, network, header_len, ip_len) = if flow.is_v6() {
+        let header: &[u8; IPV6_HEADER] = packet.first_chunk()?;
+        let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
         // Label and hop limit; the version is the flow's.
-        let label = (first & 0x000f_ffff) << 8 | u32::from(*packet.get(7)?);
-        let class = (first >> 20) as u8;
-        let len = match half(4)? {
+        let label = (first & 0x000f_ffff) << 8 | u32::from(header[7]);
+        let len = match u16::from_be_bytes([header[4], header[5]]) {
             0 => rest,
             len => IPV6_HEADER + usize::from(len),
         };
-        (Network::V6 { class }, label, IPV6_HEADER, len)
+        (label, Network::V6 { class: (first >> 20) as u8 }, IPV6_HEADER, len)
     } else {
-        let fragment = half(6)?;
-        let df = fragment & DONT_FRAGMENT != 0;
-        let network = Network::V4 { ttl: *packet.get(8)?, tos: *packet.get(1)?, df, id: half(4)? };
-        let len = match half(2)? {
+        let header: &[u8; IPV4_HEADER] = packet.first_chunk()?;
+        let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let network = Network::V4 { ttl: header[8], tos: header[1], df: half(6) & DONT_FRAGMENT != 0, id: half(4) };
+        let len = match half(2) {
             0 => rest,
             len => usize::from(len),
         };
-        (network, 0, IPV4_HEADER, len)
+        (0, network, IPV4_HEADER, len)
     };
-    let flags = word(header_len + 12)?;
+    let segment = packet.get(header_len..)?;
+    let header: &[u8; TCP_HEADER] = segment.first_chunk()?;
+    let word = |at: usize| u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let flags = word(12);
     let tcp_len = (flags >> 28) as usize * 4;
-    let options = packet.get(header_len + TCP_HEADER..header_len + tcp_len)?;
-    let mac = if at >= 14 { *frame.bytes.first_chunk()? } else { [0; 12] };
     Some(Packet {
-        key: Key { flow, mac, label },
+        flow,
+        mac,
+        label,
         network,
-        seq: Seq(word(header_len + 4)?),
-        ack: word(header_len + 8)?,
+        seq: Seq(word(4)),
+        ack: word(8),
         word: flags,
-        options,
+        options: segment.get(TCP_HEADER..tcp_len)?,
         payload_len: ip_len.checked_sub(header_len + tcp_len)? as u32,
         ip_len: ip_len as u32,
         padded: rest > ip_len,

@@ -18,7 +18,8 @@ use baton_testkit::bpf::Object;
 use baton_testkit::{Netns, need_program, need_root, veth};
 use baton_wire::checksum;
 use std::process::{self, Command};
-use std::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Frames of a capture that are replayed.
 const MOST: usize = 6_000;
@@ -35,10 +36,12 @@ struct Wire {
     from: PacketSocket,
     to: Live,
     _namespaces: [Netns; 2],
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Wire {
     fn new(lists: Lists) -> Wire {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (a, b) = (Netns::new("repfrom"), Netns::new("repto"));
         let name = format!("rp{}{}", process::id() % 1_000_000, lists.held());
         for namespace in [&a, &b] {
@@ -67,25 +70,59 @@ impl Wire {
         baton_testkit::run(Command::new("chrt").args(["--fifo", "--pid", "10", &this]));
         let from = a.enter(|| PacketSocket::open(&name)).unwrap();
         let to = b.enter(|| Live::open(&name)).unwrap();
-        Wire { lists, from, to, _namespaces: [a, b] }
+        Wire { lists, from, to, _namespaces: [a, b], _alone: alone }
     }
 
     /// Sends frames in bursts, and says how many frames came out, and with how much payload.
     fn pass(&mut self, frames: &[Vec<u8>]) -> (u64, u64) {
-        let (mut out, mut payload) = (0, 0);
+        let mut out = Out::default();
         for burst in frames.chunks(WEIGHT.get() as usize) {
+            out.marked = false;
             burst.iter().for_each(|frame| self.from.send(frame).unwrap());
-            let mut count = |frame: &read::Frame<'_>| {
-                out += 1;
-                payload += payload_of(&link::frame(frame));
-            };
-            // The thread runs while this one waits.
-            while self.to.read(Duration::from_millis(2), &mut count).unwrap() > 0 {}
+            // It is in a poll of its own, behind a whole burst.
+            self.from.send(&MARK).unwrap();
+            let patience = Instant::now() + Duration::from_secs(10);
+            while !out.marked {
+                assert!(Instant::now() < patience, "a burst did not arrive");
+                // The thread runs while this one waits.
+                self.to.read(Duration::from_millis(100), &mut out).unwrap();
+            }
         }
+        // Behind the last burst the mark may come before what is held.
+        while self.to.read(Duration::from_millis(50), &mut out).unwrap() > 0 {}
         assert_eq!(self.to.dropped(), 0);
-        (out, payload)
+        (out.frames, out.payload)
     }
 }
+
+/// A frame of a type for experiments (IEEE 802, 0x88b5), which GRO passes.
+const MARK: [u8; 60] = {
+    let mut frame = [0; 60];
+    (frame[5], frame[11], frame[12], frame[13]) = (2, 1, 0x88, 0xb5);
+    frame
+};
+
+/// Frames behind GRO.
+#[derive(Default)]
+struct Out {
+    frames: u64,
+    payload: u64,
+    marked: bool,
+}
+
+impl read::Sink for Out {
+    fn frame(&mut self, frame: &read::Frame<'_>) {
+        if frame.data == MARK {
+            self.marked = true;
+            return;
+        }
+        self.frames += 1;
+        self.payload += payload_of(&link::frame(frame));
+    }
+}
+
+/// One wire at a time: both would want the same CPU.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// The first CPU that this process may use.
 fn allowed_cpu() -> String {
