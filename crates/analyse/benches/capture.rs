@@ -8,8 +8,8 @@
 //! `cargo bench -p baton-analyse --bench capture`
 
 use baton_analyse::coalesce::{Checksums, Class, Limits, Profile, classify};
-use baton_analyse::joiner::Rules;
 use baton_analyse::read::{Frame, Input, Reader};
+use baton_analyse::rules::Given;
 use baton_analyse::study::{self, Progress};
 use baton_analyse::sweep::Sweep;
 use baton_analyse::{Analysis, gro, link};
@@ -55,7 +55,7 @@ fn every(path: &Path, mut look: impl FnMut(&Frame<'_>)) -> u64 {
     count
 }
 
-fn analysis(path: &Path, rules: Rules, beside: &[Rules]) -> u64 {
+fn analysis(path: &Path, rules: Given, beside: &[Given]) -> u64 {
     let mut analysis = Analysis::new(rules, Checksums::Trust).beside(beside);
     study::read(open(path), &mut analysis, &Progress::default()).expect("the capture is whole");
     analysis.tally().eliminated

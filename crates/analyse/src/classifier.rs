@@ -51,6 +51,11 @@ impl Classifier {
         Classifier { checksums, inner, tunnelled: Tunnelled::default() }
     }
 
+    /// How it treats checksums.
+    pub const fn checksums(&self) -> Checksums {
+        self.checksums
+    }
+
     /// The class of a frame, and the frame as it was classified: behind the ends of tunnels, where those are looked
     /// into.
     #[inline]

@@ -1,50 +1,20 @@
 //! Whatever joins frames: a coalescer by the rules of a paper, or a model of Linux's.
 
 use crate::gro::{self, Fate, Flush, Gro};
-use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Frame, Limits, Reason, Verdict};
+use crate::rules::Given;
+use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Frame, Reason, Verdict};
 use std::collections::BTreeMap;
-
-/// The rules by which frames are joined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rules {
-    /// Those of RSC §4 or RA §3.
-    Paper(Limits),
-    /// Those of Linux.
-    Gro(gro::Rules),
-}
-
-impl Rules {
-    /// The name of the profile, as on the command line.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Rules::Paper(limits) => limits.profile.name(),
-            Rules::Gro(_) => "gro",
-        }
-    }
-}
-
-impl From<Limits> for Rules {
-    fn from(limits: Limits) -> Rules {
-        Rules::Paper(limits)
-    }
-}
-
-impl From<gro::Rules> for Rules {
-    fn from(rules: gro::Rules) -> Rules {
-        Rules::Gro(rules)
-    }
-}
 
 /// A coalescer of either kind.
 #[derive(Debug)]
-pub(crate) enum Joiner {
+pub enum Joiner {
     Paper(Coalescer),
     Gro(Gro),
 }
 
 /// Counts of the fates of all frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Outcome {
+pub struct Outcome {
     pub frames_in: u64,
     pub frames_out: u64,
     pub eliminated: u64,
@@ -56,10 +26,10 @@ pub(crate) struct Outcome {
 }
 
 impl Joiner {
-    pub fn new(rules: &Rules) -> Joiner {
+    pub fn new(rules: &Given) -> Joiner {
         match rules {
-            Rules::Paper(limits) => Joiner::Paper(Coalescer::new(*limits)),
-            Rules::Gro(rules) => Joiner::Gro(Gro::new(*rules)),
+            Given::Paper(limits) => Joiner::Paper(Coalescer::new(*limits)),
+            Given::Gro(rules) => Joiner::Gro(Gro::new(*rules)),
         }
     }
 

@@ -4,12 +4,11 @@
 
 use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
-use crate::gro;
-use crate::joiner;
 use crate::link::{ReservedBits, UnknownLinks};
+pub use crate::rules::Rules;
 use crate::tally::{Beside, Tally};
 use crate::verdict::Verdict;
-use baton_coalesce::{Checksums, Limits, Profile, Reason, Window};
+use baton_coalesce::Reason;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -76,25 +75,6 @@ pub struct Report {
     pub reserved_bits: ReservedBits,
     /// Captures.
     pub files: Vec<FileLine>,
-}
-
-/// The rules that were applied.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Rules {
-    /// The paper that the rules are from, or `gro` for Linux's.
-    pub profile: &'static str,
-    /// Runs held at a time.
-    pub cache: u32,
-    /// Bytes of payload in a run; in `ra` of a run with its headers.
-    pub buffer: u32,
-    /// Segments in a run.
-    pub limit: Option<u32>,
-    /// Frames in a window.
-    pub window_packets: Option<u32>,
-    /// Length of a window, in microseconds.
-    pub window_us: Option<f64>,
-    /// `trust` or `verify`.
-    pub checksum: &'static str,
 }
 
 /// The outcome of one set of rules.
@@ -189,49 +169,18 @@ pub struct FileLine {
     pub trouble: Option<String>,
 }
 
-impl Rules {
-    /// The rules in words and numbers.
-    pub fn of(rules: &joiner::Rules, checksums: Checksums) -> Rules {
-        let window = match rules {
-            joiner::Rules::Paper(limits) => limits.window,
-            joiner::Rules::Gro(rules) => rules.window,
-        };
-        let (window_packets, window_us) = match window {
-            Window::Frames(frames) => (Some(frames.get()), None),
-            Window::Time(ns) => (None, Some(ns.get() as f64 / 1e3)),
-            Window::Input => (None, None),
-        };
-        let (cache, buffer, limit) = match rules {
-            joiner::Rules::Paper(limits) => {
-                let buffer = if limits.profile == Profile::Ra { Limits::RA_BYTES } else { limits.buffer };
-                (limits.cache.get(), buffer, limits.segments.map(|segments| segments.get()))
-            }
-            joiner::Rules::Gro(rules) => (rules.lists.held(), gro::BYTES, None),
-        };
-        Rules {
-            profile: rules.name(),
-            cache,
-            buffer,
-            limit,
-            window_packets,
-            window_us,
-            checksum: if checksums == Checksums::Verify { "verify" } else { "trust" },
-        }
-    }
-}
-
 fn share(part: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
 /// All rules that saw the frames, in the order rsc, ra, gro.
-fn profiles(tally: &Tally, rules: &joiner::Rules, checksums: Checksums, prices: Prices) -> Vec<ProfileLine> {
+fn profiles(tally: &Tally, rules: &Rules, prices: Prices) -> Vec<ProfileLine> {
     let Tally { frames_out, eliminated, runs, segments, .. } = *tally;
-    let main = Beside { rules: *rules, frames_out, eliminated, runs, segments };
-    let mut all: Vec<Beside> = tally.beside.iter().copied().chain([main]).collect();
-    all.sort_by_key(|beside| ["rsc", "ra", "gro"].iter().position(|name| *name == beside.rules.name()));
-    let line = |beside: Beside| ProfileLine {
-        rules: Rules::of(&beside.rules, checksums),
+    let main = Beside { rules: rules.clone(), frames_out, eliminated, runs, segments };
+    let mut all: Vec<&Beside> = tally.beside.iter().chain([&main]).collect();
+    all.sort_by_key(|beside| ["rsc", "ra", "gro"].iter().position(|name| *name == beside.rules.profile));
+    let line = |beside: &Beside| ProfileLine {
+        rules: beside.rules.clone(),
         frames_out: beside.frames_out,
         eliminated: beside.eliminated,
         eliminated_share: share(beside.eliminated, tally.frames_in),
@@ -243,13 +192,7 @@ fn profiles(tally: &Tally, rules: &joiner::Rules, checksums: Checksums, prices: 
 
 impl Report {
     /// The figures of a tally, which these rules made.
-    pub fn new(
-        tally: &Tally,
-        rules: &joiner::Rules,
-        checksums: Checksums,
-        prices: Prices,
-        files: Vec<FileLine>,
-    ) -> Report {
+    pub fn new(tally: &Tally, rules: Rules, prices: Prices, files: Vec<FileLine>) -> Report {
         let [p50, p99, max] = tally.delays.percentiles();
         let flows = tally.flows.top(TOP_FLOWS).into_iter().map(|(flow, counts)| FlowLine {
             source: std::net::SocketAddr::new(flow.src(), flow.src_port()).to_string(),
@@ -270,7 +213,8 @@ impl Report {
             runs: tally.runs,
             reasons: tally.reasons.clone(),
             eliminated_share: share(tally.eliminated, tally.frames_in),
-            rules: Rules::of(rules, checksums),
+            profiles: profiles(tally, &rules, prices),
+            rules,
             run_lengths: tally.lengths.iter().map(line).collect(),
             flushes: tally.causes.clone(),
             wire_bytes: tally.wire_bytes,
@@ -294,7 +238,6 @@ impl Report {
                 captured: tally.reasons.get(Reason::NoPayload.name()).copied().unwrap_or(0),
             },
             cpu,
-            profiles: profiles(tally, rules, checksums, prices),
             flows: flows.collect(),
             flows_known: tally.flows.known(),
             flows_forgotten: tally.flows.forgotten(),

@@ -5,10 +5,11 @@ use crate::clock::Clock;
 use crate::delay::{Arrivals, Delays};
 use crate::flows::{FlowCounts, Flows};
 use crate::gro;
-use crate::joiner::{Joiner, Outcome, Rules};
+use crate::joiner::{Joiner, Outcome};
 use crate::link::{self, ReservedBits, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::receiver::Acks;
+use crate::rules::{Given, Rules};
 use crate::sizes::Sizes;
 use crate::study::Study;
 use baton_coalesce::{Cause, Class, Flow, Reason, Run, Segment, Sink};
@@ -113,7 +114,7 @@ impl Heard {
 }
 
 /// The outcome of other rules on the same frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Beside {
     /// The rules that made it.
     pub rules: Rules,
@@ -189,7 +190,7 @@ pub struct Analysis {
 
 impl Analysis {
     /// Nothing read yet.
-    pub fn new(rules: impl Into<Rules>, classifier: impl Into<Classifier>) -> Analysis {
+    pub fn new(rules: impl Into<Given>, classifier: impl Into<Classifier>) -> Analysis {
         Analysis {
             joiner: Joiner::new(&rules.into()),
             beside: Vec::new(),
@@ -206,8 +207,9 @@ impl Analysis {
     }
 
     /// The same with other rules beside it, which see the same frames.
-    pub fn beside(mut self, rules: &[Rules]) -> Analysis {
-        self.beside = rules.iter().map(|rules| (*rules, Joiner::new(rules))).collect();
+    pub fn beside(mut self, rules: &[Given]) -> Analysis {
+        let checksums = self.classifier.checksums();
+        self.beside = rules.iter().map(|rules| (Rules::of(rules, checksums), Joiner::new(rules))).collect();
         self
     }
 
@@ -270,7 +272,7 @@ impl Study for Analysis {
         let heard = std::mem::take(&mut self.heard);
         let beside = self.beside.iter_mut().map(|(rules, joiner)| {
             let Outcome { frames_out, eliminated, runs, segments, .. } = joiner.finish(clock.last_ns(), &mut ());
-            Beside { rules: *rules, frames_out, eliminated, runs, segments }
+            Beside { rules: rules.clone(), frames_out, eliminated, runs, segments }
         });
         self.done.merge(&Tally {
             frames_in: outcome.frames_in,

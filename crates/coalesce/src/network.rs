@@ -7,7 +7,7 @@ use baton_wire::eth::{VlanTag, ether_type};
 /// The packet in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Network {
-    /// Its ethertype.
+    /// The ethertype in front of it.
     pub ether_type: u16,
     /// Where it begins, in bytes from the start of the frame, and not past its end.
     pub offset: usize,

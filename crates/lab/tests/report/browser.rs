@@ -41,7 +41,7 @@ addEventListener('load', () => {
 /// Collects errors from the first script on.
 const TRAP: &str = "<script>window.probeErrors = []; addEventListener('error', e => probeErrors.push(e.message || 'cannot load ' + e.target.src), true);</script>";
 
-/// What the probe saw.
+/// The probe's findings.
 #[derive(Deserialize, Debug)]
 pub struct Seen {
     errors: Vec<String>,

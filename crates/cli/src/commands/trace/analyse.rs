@@ -7,9 +7,9 @@ use baton_analyse::Analysis;
 use baton_analyse::coalesce::{Limits, Profile};
 use baton_analyse::cost::Prices;
 use baton_analyse::gro;
-use baton_analyse::joiner::Rules;
 use baton_analyse::read::Live;
-use baton_analyse::report::{FileLine, Report};
+use baton_analyse::report::{FileLine, Report, Rules};
+use baton_analyse::rules::Given;
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         // A report of zeros would say that there is nothing to gain.
         return files::complain(&lines);
     }
-    let report = Report::new(analysis.tally(), &rules, checksums, prices, lines);
+    let report = Report::new(analysis.tally(), Rules::of(&rules, checksums), prices, lines);
     if let Some(path) = &args.html {
         measuring::write(path, &capture::page(&report))?;
     }
@@ -113,8 +113,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The rules that are shown beside the chosen ones, by their defaults.
-fn others(chosen: &Rules) -> Vec<Rules> {
-    let all: [Rules; 3] =
+fn others(chosen: &Given) -> Vec<Given> {
+    let all: [Given; 3] =
         [Limits::of(Profile::Rsc).into(), Limits::of(Profile::Ra).into(), gro::Rules::default().into()];
     all.into_iter().filter(|rules| rules.name() != chosen.name()).collect()
 }

@@ -3,7 +3,7 @@
 use baton_analyse::classifier::Classifier;
 use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
 use baton_analyse::gro::{self, Lists};
-use baton_analyse::joiner;
+use baton_analyse::rules::Given;
 use baton_apps::fail::usage;
 use std::num::{NonZeroU32, NonZeroU64};
 
@@ -69,7 +69,7 @@ impl Rules {
     ///
     /// # Errors
     /// A usage error if an option has no meaning with these rules.
-    pub fn rules(&self) -> anyhow::Result<joiner::Rules> {
+    pub fn rules(&self) -> anyhow::Result<Given> {
         if self.profile != Choice::Gro {
             return Ok(self.limits()?.into());
         }
