@@ -71,7 +71,7 @@ fn main() -> io::Result<()> {
         capture(&path, frames, kept, protocol)?;
         let (data, joined) = if protocol == TCP { (frames, frames / 2) } else { (0, 0) };
         let mut set = Rounds::new(&format!("capture of {name} bytes a frame"), frames as usize);
-        set.add("read", || assert_eq!(every(&path, |_| ()), frames.into()));
+        set.add("read", || assert_eq!(every(&path, |_| ()), u64::from(frames)));
         set.add("read, headers parsed", || {
             let mut found = 0_u32;
             every(&path, |frame| {

@@ -1,16 +1,19 @@
 //! From a captured frame to its class, in front of the ends of tunnels or behind them.
 
-use crate::tunnel;
+use crate::{names, tunnel};
 use baton_coalesce::{Checksums, Class, Frame, Reason, classify};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// TCP segments in tunnels, by the tunnel's kind ([`tunnel`]).
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tunnelled {
     /// Those that a coalescer does not see.
+    #[serde(deserialize_with = "names::tunnels")]
     pub tunnels: BTreeMap<&'static str, u64>,
     /// Those that were taken out of the tunnel, as a coalescer behind its end sees them.
+    #[serde(deserialize_with = "names::tunnels")]
     pub inner: BTreeMap<&'static str, u64>,
 }
 

@@ -5,6 +5,7 @@
 //! counted.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 use std::iter;
 
 /// The most arrivals kept at a time.
@@ -29,7 +30,10 @@ pub struct Arrivals {
 }
 
 /// Delays of segments.
-#[derive(Clone, Debug)]
+///
+/// Its serialized form lists the smallest delay of each bucket that is not empty, with its count.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Listed", try_from = "Listed")]
 pub struct Delays {
     histogram: Histogram<u64>,
     /// Delays of 0, which are frequent: they go into the histogram at the end.
@@ -130,6 +134,11 @@ impl Delays {
         buckets.drain(start..end).collect()
     }
 
+    /// Segments that were held, whether their delay was measured or not.
+    pub fn segments(&self) -> u64 {
+        self.histogram.len().saturating_add(self.zero).saturating_add(self.unmeasured)
+    }
+
     /// Segments whose delay was not measured because [`HELD_MAX`] were held.
     pub fn unmeasured(&self) -> u64 {
         self.unmeasured
@@ -140,6 +149,44 @@ impl Delays {
 fn bounds() -> impl Iterator<Item = u64> {
     let of_power = |power| [1, 2, 5].map(|number| number * 10u64.pow(power));
     iter::once(0).chain((0..19).flat_map(of_power)).chain(iter::once(10u64.pow(19)))
+}
+
+/// Delays in their serialized form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    histogram: Vec<(u64, u64)>,
+    zero: u64,
+    longest: u64,
+    unmeasured: u64,
+}
+
+impl From<Delays> for Listed {
+    fn from(delays: Delays) -> Listed {
+        let Delays { histogram, zero, longest, unmeasured } = delays;
+        let least = |delay_ns| histogram.lowest_equivalent(delay_ns);
+        let histogram =
+            histogram.iter_recorded().map(|step| (least(step.value_iterated_to()), step.count_at_value())).collect();
+        Listed { histogram, zero, longest, unmeasured }
+    }
+}
+
+impl TryFrom<Listed> for Delays {
+    type Error = String;
+
+    fn try_from(listed: Listed) -> Result<Delays, String> {
+        let Listed { histogram: counts, zero, longest, unmeasured } = listed;
+        let mut delays = Delays { zero, longest, unmeasured, ..Delays::default() };
+        for (delay_ns, segments) in counts {
+            let histogram = &mut delays.histogram;
+            // One of 0 is counted apart, and an empty bucket is not listed.
+            if delay_ns == 0 || segments == 0 || histogram.lowest_equivalent(delay_ns) != delay_ns {
+                return Err(format!("{segments} delays of {delay_ns} ns are not a bucket of the histogram"));
+            }
+            histogram.record_n(delay_ns, segments).map_err(|_| format!("a delay of {delay_ns} ns is out of range"))?;
+        }
+        Ok(delays)
+    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,11 @@
 //! largest flows stay, because none of them is the smallest of eight.
 
 use crate::receiver::Receiver;
-use baton_coalesce::Flow;
+use baton_coalesce::{Flow, Tags};
+use baton_wire::eth::VlanTag;
+use serde::{Deserialize, Serialize};
 use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 
 const SETS: usize = 512;
 const WAYS: usize = 8;
@@ -27,7 +30,7 @@ impl FlowCounts {
     fn add(&mut self, other: FlowCounts) {
         self.frames_in += other.frames_in;
         self.frames_out += other.frames_out;
-        self.payload_bytes += other.payload_bytes;
+        self.payload_bytes = self.payload_bytes.saturating_add(other.payload_bytes);
     }
 }
 
@@ -40,7 +43,10 @@ struct Place {
 }
 
 /// Counts of the flows seen last, in sets of a fixed number of entries.
-#[derive(Clone, Debug)]
+///
+/// Its serialized form lists the flows in their order, without what their receivers know, which ends with a capture.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(into = "Listed", try_from = "Listed")]
 pub struct Flows {
     sets: Vec<[Option<Place>; WAYS]>,
     forgotten: u64,
@@ -88,6 +94,11 @@ impl Flows {
         flows
     }
 
+    /// Frames that came in, of all flows in the table.
+    pub fn frames_in(&self) -> u128 {
+        self.sets.iter().flatten().flatten().map(|place| u128::from(place.counts.frames_in)).sum()
+    }
+
     /// Number of flows in the table.
     pub fn known(&self) -> usize {
         self.sets.iter().flatten().flatten().count()
@@ -96,6 +107,83 @@ impl Flows {
     /// How often a flow was replaced by another.
     pub fn forgotten(&self) -> u64 {
         self.forgotten
+    }
+}
+
+/// A table in its serialized form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listed {
+    known: Vec<Line>,
+    forgotten: u64,
+}
+
+/// A flow in its serialized form.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    source: SocketAddr,
+    destination: SocketAddr,
+    /// TPID and TCI of each VLAN tag, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    tags: Vec<(u16, u16)>,
+    frames_in: u64,
+    frames_out: u64,
+    payload_bytes: u64,
+}
+
+impl From<Flows> for Listed {
+    fn from(flows: Flows) -> Listed {
+        let mut places: Vec<_> = flows.sets.iter().flatten().flatten().collect();
+        places.sort_unstable_by_key(|place| place.flow);
+        let line = |place: &Place| Line {
+            source: SocketAddr::new(place.flow.src(), place.flow.src_port()),
+            destination: SocketAddr::new(place.flow.dst(), place.flow.dst_port()),
+            tags: place.flow.tags().iter().map(|tag| (tag.tpid, tag.tci)).collect(),
+            frames_in: place.counts.frames_in,
+            frames_out: place.counts.frames_out,
+            payload_bytes: place.counts.payload_bytes,
+        };
+        Listed { known: places.into_iter().map(line).collect(), forgotten: flows.forgotten }
+    }
+}
+
+impl TryFrom<Listed> for Flows {
+    type Error = String;
+
+    fn try_from(listed: Listed) -> Result<Flows, String> {
+        if listed.known.len() > SETS * WAYS {
+            return Err(format!("{} flows are more than the table holds", listed.known.len()));
+        }
+        let mut flows = Flows { forgotten: listed.forgotten, ..Flows::default() };
+        for line in listed.known {
+            let Line { frames_in, frames_out, payload_bytes, .. } = line;
+            // A hostile list may name a flow in every line: the sum must not overflow.
+            if frames_out > frames_in || frames_in > u64::MAX / (SETS * WAYS) as u64 {
+                return Err(format!("flow {} has {frames_in} frames in and {frames_out} out", line.source));
+            }
+            flows.add(&line.flow()?, FlowCounts { frames_in, frames_out, payload_bytes });
+        }
+        Ok(flows)
+    }
+}
+
+impl Line {
+    fn flow(&self) -> Result<Flow, String> {
+        let mut tags = Tags::NONE;
+        for &(tpid, tci) in &self.tags {
+            tags = tags.with(VlanTag { tpid, tci }).ok_or("a flow has more than four VLAN tags")?;
+        }
+        let ports = u32::from(self.source.port()) << 16 | u32::from(self.destination.port());
+        match (self.source.ip(), self.destination.ip()) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                Ok(Flow::v4(source.octets(), destination.octets(), ports, tags))
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                Ok(Flow::v6(source.octets(), destination.octets(), ports, tags))
+            }
+            _ => Err(format!("a flow goes from {} to {}, of two IP versions", self.source, self.destination)),
+        }
     }
 }
 

@@ -10,6 +10,9 @@
 //! The coalescer is the engine's own, [`baton_coalesce`]; nothing here decides what is
 //! joined. Each frame is parsed once, whatever the number of coalescers that look at it.
 //!
+//! Counts of captures that were read at different times or on different machines add up as
+//! [records](record).
+//!
 //! Memory does not grow with a capture: a window of bytes, the coalescers' runs, and
 //! tables of fixed size ([`flows`]). Files are read on as many cores as there are, each
 //! on its own ([`study`]); a capture that is damaged counts as far as it could be read.
@@ -28,9 +31,11 @@ pub mod gro;
 mod joiner;
 pub mod link;
 pub mod link_type;
+mod names;
 mod prefetch_unsafe;
 pub mod read;
 pub mod receiver;
+pub mod record;
 pub mod report;
 pub mod rules;
 pub mod sizes;

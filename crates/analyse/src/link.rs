@@ -15,7 +15,7 @@ use crate::link_type;
 use crate::read;
 use baton_coalesce::{Frame, Link, Network, Tags};
 use baton_wire::eth::ether_type;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// True if frames of this link type can be read.
@@ -25,7 +25,7 @@ pub fn is_known(link: u16) -> bool {
 }
 
 /// Frames of link types that cannot be read, by link type.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct UnknownLinks(BTreeMap<u16, u64>);
 
@@ -66,7 +66,8 @@ impl UnknownLinks {
 }
 
 /// Bits that formats reserve above the link type, where they are set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReservedBits {
     /// Headers of captures, or of interfaces in them, that have some.
     pub headers: u64,

@@ -7,10 +7,12 @@
 //! Its timer is left out: it would answer a last segment that has no second, with and without coalescing.
 
 use baton_wire::seq::Seq;
+use serde::{Deserialize, Serialize};
 use std::ops::AddAssign;
 
 /// Acknowledgments of the same segments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Acks {
     /// For segments as they came.
     pub without: u64,

@@ -9,7 +9,7 @@ pub use crate::rules::Rules;
 use crate::tally::{Beside, Tally};
 use crate::verdict::Verdict;
 use baton_coalesce::Reason;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Flows that are listed.
@@ -161,7 +161,8 @@ pub struct FlowLine {
 }
 
 /// One capture.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct FileLine {
     /// Path of the capture.
     pub path: String,

@@ -2,7 +2,8 @@
 
 use crate::gro;
 use baton_coalesce::{Checksums, Limits, Profile, Window};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The rules that a joiner is given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,10 +37,11 @@ impl From<gro::Rules> for Given {
 }
 
 /// The rules that were applied.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rules {
     /// The paper that the rules are from, or `gro` for Linux's.
-    pub profile: &'static str,
+    pub profile: Cow<'static, str>,
     /// Runs held at a time.
     pub cache: u32,
     /// Bytes of payload in a run; in `ra` of a run with its headers.
@@ -51,7 +53,7 @@ pub struct Rules {
     /// Length of a window, in microseconds.
     pub window_us: Option<f64>,
     /// `trust` or `verify`.
-    pub checksum: &'static str,
+    pub checksum: Cow<'static, str>,
 }
 
 impl Rules {
@@ -74,13 +76,13 @@ impl Rules {
             Given::Gro(rules) => (rules.lists.held(), gro::BYTES, None),
         };
         Rules {
-            profile: rules.name(),
+            profile: rules.name().into(),
             cache,
             buffer,
             limit,
             window_packets,
             window_us,
-            checksum: if checksums == Checksums::Verify { "verify" } else { "trust" },
+            checksum: if checksums == Checksums::Verify { "verify" } else { "trust" }.into(),
         }
     }
 }

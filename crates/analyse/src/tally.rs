@@ -7,6 +7,7 @@ use crate::flows::{FlowCounts, Flows};
 use crate::gro;
 use crate::joiner::{Joiner, Outcome};
 use crate::link::{self, ReservedBits, UnknownLinks};
+use crate::names;
 use crate::read::{self, Frame};
 use crate::receiver::Acks;
 use crate::rules::{Given, Rules};
@@ -14,6 +15,7 @@ use crate::sizes::Sizes;
 use crate::study::Study;
 use baton_coalesce::{Cause, Class, Flow, Reason, Run, Segment, Sink};
 use baton_wire::seq::Seq;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Run lengths below this have a count of their own; longer ones share one for each
@@ -24,7 +26,10 @@ const EXACT_POWER: u32 = EXACT.ilog2();
 const BUCKETS: usize = (EXACT + 32 - EXACT_POWER) as usize;
 
 /// How many runs of which length there were. Single segments count as runs of one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Its serialized form is a list of shortest length and number of runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "Vec<(u32, u64)>", try_from = "Vec<(u32, u64)>")]
 pub struct Lengths([u64; BUCKETS]);
 
 impl Default for Lengths {
@@ -36,8 +41,13 @@ impl Default for Lengths {
 impl Lengths {
     #[inline]
     fn add(&mut self, segments: u32) {
+        self.0[Self::bucket(segments)] += 1;
+    }
+
+    #[inline]
+    fn bucket(segments: u32) -> usize {
         let bucket = if segments < EXACT { segments } else { EXACT + segments.ilog2() - EXACT_POWER };
-        self.0[bucket as usize] += 1;
+        bucket as usize
     }
 
     fn merge(&mut self, other: &Lengths) {
@@ -57,6 +67,28 @@ impl Lengths {
             let (first, last) = bounds(bucket as u32);
             (first, last, runs)
         })
+    }
+}
+
+impl From<Lengths> for Vec<(u32, u64)> {
+    fn from(lengths: Lengths) -> Self {
+        lengths.iter().map(|(first, _, runs)| (first, runs)).collect()
+    }
+}
+
+impl TryFrom<Vec<(u32, u64)>> for Lengths {
+    type Error = String;
+
+    fn try_from(counts: Vec<(u32, u64)>) -> Result<Lengths, String> {
+        let mut lengths = Lengths::default();
+        for (first, runs) in counts {
+            if first > EXACT && !first.is_power_of_two() {
+                return Err(format!("no count of runs begins at {first} segments"));
+            }
+            let count = &mut lengths.0[Self::bucket(first)];
+            *count = count.saturating_add(runs);
+        }
+        Ok(lengths)
     }
 }
 
@@ -114,7 +146,8 @@ impl Heard {
 }
 
 /// The outcome of other rules on the same frames.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Beside {
     /// The rules that made it.
     pub rules: Rules,
@@ -129,7 +162,8 @@ pub struct Beside {
 }
 
 /// The counts of a capture, or of several.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Tally {
     /// Packet records.
     pub frames_in: u64,
@@ -140,8 +174,10 @@ pub struct Tally {
     /// Runs of two segments or more.
     pub runs: u64,
     /// Frames that went on alone, by reason.
+    #[serde(deserialize_with = "names::reasons")]
     pub reasons: BTreeMap<&'static str, u64>,
     /// Runs of any length, by what ended them.
+    #[serde(deserialize_with = "names::causes")]
     pub causes: BTreeMap<&'static str, u64>,
     /// Bytes on the wire.
     pub wire_bytes: u64,
@@ -304,7 +340,8 @@ impl Study for Analysis {
 }
 
 impl Tally {
-    fn merge(&mut self, other: &Tally) {
+    /// Adds the counts of other captures.
+    pub fn merge(&mut self, other: &Tally) {
         self.frames_in += other.frames_in;
         self.frames_out += other.frames_out;
         self.eliminated += other.eliminated;

@@ -22,6 +22,9 @@ const DEPTH: usize = 4;
 /// Labels of MPLS that are passed.
 const LABELS: usize = 16;
 
+/// The kinds of tunnels, by name.
+pub const KINDS: [&str; 6] = ["mpls", "pppoe", "ipip", "gre", "vxlan", "geneve"];
+
 const MPLS: u16 = 0x8847;
 const MPLS_MULTICAST: u16 = 0x8848;
 const PPPOE: u16 = 0x8864;

@@ -19,7 +19,7 @@ pub(super) fn rules(rules: &Rules) -> String {
         (None, Some(us)) => format!("a window of {us} µs"),
         (None, None) => "no window".to_owned(),
     };
-    let (profile, cache, buffer) = (rules.profile, rules.cache, rules.buffer);
+    let (profile, cache, buffer) = (&rules.profile, rules.cache, rules.buffer);
     format!(
         "{profile}: {cache} runs at a time, {buffer} bytes and {limit} each, {window}, checksums: {}",
         rules.checksum

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// Names rules for people.
 fn about(rules: &Rules) -> &'static str {
-    match rules.profile {
+    match &*rules.profile {
         "rsc" => "a NIC with buffers",
         "ra" => "in front of a stack",
         _ => "Linux's GRO",
