@@ -22,7 +22,7 @@ mod zstd;
 
 use foreign::Foreign;
 pub use input::{Cut, Input, OpenError};
-pub use live::Live;
+pub use live::{ANY, Live};
 pub use passing::{Passing, PassingPacket};
 
 /// Longest frame in a capture, in bytes: the largest snapshot length that libpcap allows.

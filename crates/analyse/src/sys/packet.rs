@@ -45,6 +45,8 @@ pub struct Received {
     pub time_ns: u64,
     /// A tag that the kernel took off, as it stood on the wire.
     pub vlan: Option<[u8; 4]>,
+    /// The ethertype of what follows that tag.
+    pub ether_type: u16,
     /// This machine sends it.
     pub outgoing: bool,
 }
@@ -66,9 +68,7 @@ impl PacketSocket {
             return Err(io::Error::last_os_error());
         }
         let socket = PacketSocket::make(libc::SOCK_RAW)?;
-        // Frames that this machine sends are not received ones; and on a loopback device every
-        // frame would come twice.
-        socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)?;
+        socket.ignore_outgoing()?;
         let kind = match socket.bind(index)? {
             libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK => Kind::Ethernet,
             libc::ARPHRD_NONE | libc::ARPHRD_PPP | libc::ARPHRD_TUNNEL | libc::ARPHRD_TUNNEL6 | libc::ARPHRD_SIT => {
@@ -86,6 +86,19 @@ impl PacketSocket {
         let socket = PacketSocket::make(libc::SOCK_DGRAM)?;
         socket.bind(0)?;
         Ok(socket)
+    }
+
+    /// The same of what they receive.
+    pub fn of_all_received() -> io::Result<PacketSocket> {
+        let socket = PacketSocket::make(libc::SOCK_DGRAM)?;
+        socket.ignore_outgoing()?;
+        socket.bind(0)?;
+        Ok(socket)
+    }
+
+    /// Leaves out what this machine sends: it is not received, and on a loopback device every frame would come twice.
+    fn ignore_outgoing(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     }
 
     fn make(kind: c_int) -> io::Result<PacketSocket> {
@@ -167,6 +180,7 @@ impl PacketSocket {
             wire_len: u32::try_from(len).unwrap_or(u32::MAX),
             time_ns: 0,
             vlan: None,
+            ether_type: u16::from_be(from.sll_protocol),
             outgoing: from.sll_pkttype == libc::PACKET_OUTGOING,
         };
         // SAFETY: `recvmsg` has filled `control` with whole messages, and said how long

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(value_name = "FILE", required_unless_present = "interface")]
     files: Vec<PathBuf>,
 
-    /// Listen on an interface instead, until Ctrl-C or for --seconds
+    /// Listen on an interface instead, or on all (any), until Ctrl-C or for --seconds
     #[arg(short, long, value_name = "IFACE", conflicts_with = "files")]
     interface: Option<String>,
 
@@ -131,6 +131,7 @@ fn listen(
     let mut live = Live::open(interface).map_err(|error| {
         let remedy = match error.kind() {
             std::io::ErrorKind::PermissionDenied => "run as root, or with CAP_NET_RAW",
+            std::io::ErrorKind::Unsupported => "listen with '-i any', which needs no link headers",
             _ => "name an existing interface; 'ip link' lists them",
         };
         usage(format!("cannot listen to {interface}: {error}"), remedy)
