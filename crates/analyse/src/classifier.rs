@@ -65,22 +65,20 @@ impl Classifier {
     pub fn classify<'a>(&mut self, frame: Frame<'a>) -> (Class, Frame<'a>) {
         let class = classify(&frame, self.checksums);
         if let Class::Bypass { reason: Reason::NotTcp | Reason::NotIp, .. } = class
-            && let Some((tunnel, inner)) = tunnel::around_tcp(frame)
+            && tunnel::may_begin(&frame)
+            && let Some(inner) = self.look_inside(frame)
         {
-            return self.in_tunnel(tunnel, (class, frame), inner);
+            return inner;
         }
         (class, frame)
     }
 
-    fn in_tunnel<'a>(
-        &mut self,
-        tunnel: &'static str,
-        outer: (Class, Frame<'a>),
-        inner: Frame<'a>,
-    ) -> (Class, Frame<'a>) {
+    /// The TCP segment that lies in a frame's tunnel, and its class, if it is to take the frame's place.
+    fn look_inside<'a>(&mut self, frame: Frame<'a>) -> Option<(Class, Frame<'a>)> {
+        let (tunnel, inner) = tunnel::around_tcp(frame)?;
         let Tunnelled { tunnels, inner: taken } = &mut self.tunnelled;
         *if self.inner { taken } else { tunnels }.entry(tunnel).or_default() += 1;
-        if self.inner { (classify(&inner, self.checksums), inner) } else { outer }
+        self.inner.then(|| (classify(&inner, self.checksums), inner))
     }
 }
 

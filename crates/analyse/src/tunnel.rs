@@ -45,6 +45,20 @@ const GENEVE_PORT: u16 = 6081;
 /// An ethertype, and where its packet begins in the frame.
 type Packet = (u16, usize);
 
+/// False for most packets that are no tunnel's: each frame that is not TCP is asked, and in many captures most are of
+/// QUIC.
+#[inline]
+pub fn may_begin(frame: &Frame<'_>) -> bool {
+    let Ok(ip) = Ip::of(frame) else { return true };
+    match ip.protocol() {
+        UDP => {
+            let port = ip.payload_offset().and_then(|at| Bytes(frame.bytes).half(at + 2));
+            matches!(port, Some(VXLAN_PORT | GENEVE_PORT))
+        }
+        protocol => matches!(protocol, GRE | IPV4_WITHIN | IPV6_WITHIN),
+    }
+}
+
 /// The tunnel that a frame's TCP segment lies in, the outermost of several, and the frame as a coalescer behind the
 /// end of all has to read it.
 pub fn around_tcp(frame: Frame<'_>) -> Option<(&'static str, Frame<'_>)> {
@@ -59,8 +73,7 @@ pub fn around_tcp(frame: Frame<'_>) -> Option<(&'static str, Frame<'_>)> {
 }
 
 fn is_tcp(frame: &Frame<'_>) -> bool {
-    let ip = Network::of(frame).and_then(|network| Ip::read(frame, network).ok());
-    ip.is_some_and(|ip| ip.protocol() == PROTOCOL_TCP && ip.payload_offset().is_some())
+    Ip::of(frame).is_ok_and(|ip| ip.protocol() == PROTOCOL_TCP && ip.payload_offset().is_some())
 }
 
 /// The tunnel that a frame's packet is of, and the frame as it is behind its end.
@@ -82,7 +95,6 @@ fn in_ip(frame: &Frame<'_>, network: Network) -> Option<(&'static str, Packet)> 
     let at = ip.payload_offset()?;
     let bytes = Bytes(frame.bytes);
     match ip.protocol() {
-        // A UDP datagram is seldom a tunnel's, and its port says so.
         UDP => match bytes.half(at + 2)? {
             VXLAN_PORT => Some(("vxlan", of_type(bytes, BRIDGED, at + UDP_HEADER + VXLAN_HEADER)?)),
             GENEVE_PORT => Some(("geneve", of_geneve(bytes, at + UDP_HEADER)?)),

@@ -9,7 +9,6 @@
 use crate::flow::Tags;
 use crate::frame::{Checksums, Class, Frame, Link, Segment};
 use crate::ip::{Fragment, Ip};
-use crate::network::Network;
 use crate::verdict::Reason;
 use baton_wire::addr::Addr;
 use baton_wire::checksum;
@@ -29,19 +28,18 @@ const fn bypass(reason: Reason) -> Class {
 /// Looks at a frame's headers.
 #[inline]
 pub fn classify(frame: &Frame<'_>, checksums: Checksums) -> Class {
-    // Most frames: the packet's place is known without a search.
+    // Most frames go straight through: the header's place is known without a search.
     if matches!(frame.link, Link::Ethernet)
         && let Some(header) = frame.bytes.first_chunk::<14>()
         && [header[12], header[13]] == ether_type::IPV4.to_be_bytes()
     {
-        return of_packet(Ip::v4(frame, 14, Tags::NONE), checksums);
+        return of_ip(Ip::v4(frame, 14, Tags::NONE), checksums);
     }
-    let network = Network::of(frame).ok_or(Reason::NotIp);
-    of_packet(network.and_then(|network| Ip::read(frame, network)), checksums)
+    of_ip(Ip::of(frame), checksums)
 }
 
 #[inline(always)]
-fn of_packet(ip: Result<Ip<'_>, Reason>, checksums: Checksums) -> Class {
+fn of_ip(ip: Result<Ip<'_>, Reason>, checksums: Checksums) -> Class {
     match ip {
         Err(reason) => bypass(reason),
         Ok(ip) if ip.protocol != PROTOCOL_TCP => bypass(Reason::NotTcp),

@@ -40,6 +40,15 @@ pub struct Ip<'a> {
 }
 
 impl<'a> Ip<'a> {
+    /// Finds and reads the IP header of a frame.
+    ///
+    /// # Errors
+    /// [`Reason::NotIp`] or [`Reason::Malformed`].
+    #[inline(always)]
+    pub fn of(frame: &'a Frame<'a>) -> Result<Ip<'a>, Reason> {
+        Ip::read(frame, Network::of(frame).ok_or(Reason::NotIp)?)
+    }
+
     /// Reads the header at `network`, which is of this frame.
     ///
     /// # Errors
