@@ -26,6 +26,7 @@ pub mod classifier;
 pub mod clock;
 pub mod cost;
 pub mod delay;
+pub mod find;
 pub mod flows;
 pub mod gro;
 mod joiner;

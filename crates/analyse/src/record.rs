@@ -37,9 +37,9 @@ pub struct Record {
     pub tool: String,
     /// The rules of coalescing that were applied.
     pub rules: Rules,
-    /// The captures.
+    /// Paths of the captures, with the errors that stopped the reading.
     pub files: Vec<FileLine>,
-    /// The counts.
+    /// Sums over these captures.
     pub tally: Tally,
 }
 
@@ -58,7 +58,7 @@ pub enum RecordError {
              make the record again"
     )]
     Version {
-        /// The record's.
+        /// The record is of this version.
         version: u32,
         /// The program that made it.
         tool: String,

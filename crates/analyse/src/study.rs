@@ -104,19 +104,36 @@ pub fn read_all<S: Study>(
     make: impl Fn() -> S + Sync,
     progress: &Progress,
 ) -> (S, Vec<Outcome>) {
+    read_each(files, threads, make, progress, |_, _| ())
+}
+
+/// Does the same, and shows `each` file's own study as soon as the file has been read. Threads call it at the same
+/// time.
+pub fn read_each<S: Study>(
+    files: &[PathBuf],
+    threads: usize,
+    make: impl Fn() -> S + Sync,
+    progress: &Progress,
+    each: impl Fn(&Outcome, &S) + Sync,
+) -> (S, Vec<Outcome>) {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
         let mut all = make();
-        while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let read = Input::open(path, &progress.bytes).map_err(Trouble::from);
-            let trouble = read.and_then(|input| {
-                let mut study = make();
-                let outcome = self::read(input, &mut study, progress);
-                all.merge(study);
-                outcome
-            });
-            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((path, trouble.err()));
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some(path) = files.get(at) else { break };
+            let mut study = make();
+            let trouble = if progress.stop.load(Ordering::Relaxed) {
+                Some(Trouble::Stopped)
+            } else {
+                let input = Input::open(path, &progress.bytes).map_err(Trouble::from);
+                input.and_then(|input| read(input, &mut study, progress)).err()
+            };
+            let outcome = Outcome { path: path.clone(), trouble };
+            each(&outcome, &study);
+            all.merge(study);
+            outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
         }
         all
     };
@@ -129,7 +146,6 @@ pub fn read_all<S: Study>(
         all
     });
     let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let place = |path: &PathBuf| files.iter().position(|file| std::ptr::eq(file, path));
-    outcomes.sort_by_key(|(path, _)| place(path));
-    (all, outcomes.into_iter().map(|(path, trouble)| Outcome { path: path.clone(), trouble }).collect())
+    outcomes.sort_unstable_by_key(|(at, _)| *at);
+    (all, outcomes.into_iter().map(|(_, outcome)| outcome).collect())
 }

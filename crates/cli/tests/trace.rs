@@ -149,10 +149,12 @@ fn what_the_caller_has_to_change_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let good = write(dir.path(), "good.pcap", &bulk());
     let xz = write(dir.path(), "good.pcap.xz", b"\xfd7zXZ\0\0\x04");
+    let empty = dir.path().join("empty").to_string_lossy().into_owned();
+    std::fs::create_dir(&empty).unwrap();
     for words in [
         &["/no/such/file"][..],
         &[&good, "/no/such/file"],
-        &[&dir.path().to_string_lossy()],
+        &[&empty],
         &[],
         &[&good, "--cache", "0"],
         &[&good, "--cache", "65537"],

@@ -104,6 +104,13 @@ pub struct Reader {
     long: Option<LongBlock>,
 }
 
+/// Tells whether the input begins as a capture does, behind compression, by its first four bytes.
+pub fn is_capture(mut input: Input) -> bool {
+    while input.window().len() < pcapng::SECTION_HEADER.len() && input.fill().unwrap_or(false) {}
+    let window = input.window();
+    window.starts_with(&pcapng::SECTION_HEADER) || window.first_chunk().is_some_and(|magic| pcap::is_magic(*magic))
+}
+
 /// The message for a capture that ends early.
 const CUT: &str = "it ends in the middle of a record";
 

@@ -1,6 +1,7 @@
 //! `baton trace FILE…`: applies one set of rules to captures or to live traffic.
 
 use super::files;
+use super::many::Many;
 use super::rules;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
@@ -28,8 +29,9 @@ const DRAIN: usize = 4096;
 #[derive(clap::Args, Debug)]
 #[group(skip)]
 pub struct Args {
-    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd; - is standard input
-    #[arg(value_name = "FILE", required_unless_present = "interface")]
+    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd, or directories of them; - is standard
+    /// input
+    #[arg(value_name = "FILE", required_unless_present_any = ["interface", "files_from"])]
     files: Vec<PathBuf>,
 
     /// Listen on an interface instead, or on all (any), until Ctrl-C or for --seconds
@@ -44,8 +46,18 @@ pub struct Args {
     rules: rules::Rules,
 
     #[command(flatten)]
+    many: Many,
+
+    #[command(flatten)]
     prices: PriceArgs,
 
+    #[command(flatten)]
+    output: Output,
+}
+
+/// The forms of the report.
+#[derive(clap::Args, Debug)]
+pub struct Output {
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -58,7 +70,7 @@ pub struct Args {
 /// The parameters of the CPU cost model.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "CPU model (nanoseconds of one CPU)")]
-struct PriceArgs {
+pub struct PriceArgs {
     /// Cost of a frame or run in the stack
     #[arg(long, value_name = "NS", default_value_t = Prices::default().frame_ns)]
     cost_frame: f64,
@@ -73,7 +85,11 @@ struct PriceArgs {
 }
 
 impl PriceArgs {
-    fn prices(&self) -> anyhow::Result<Prices> {
+    /// The prices.
+    ///
+    /// # Errors
+    /// A usage error if one cannot be.
+    pub fn prices(&self) -> anyhow::Result<Prices> {
         let prices = Prices { frame_ns: self.cost_frame, byte_ns: self.cost_byte, segment_ns: self.cost_segment };
         let all = [prices.frame_ns, prices.byte_ns, prices.segment_ns];
         match all.iter().find(|price| !(0.0..1e12).contains(*price)) {
@@ -86,29 +102,24 @@ impl PriceArgs {
 /// Analyses the captures or the live traffic and prints the report.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let prices = args.prices.prices()?;
-    let (rules, checksums) = (args.rules.rules()?, args.rules.checksums());
+    if args.many.takes_stdout() && args.output.json {
+        return Err(usage("--ndjson - and --json both write to standard output", "name a file with --ndjson"));
+    }
+    let (given, checksums) = (args.rules.rules()?, args.rules.checksums());
+    let rules = Rules::of(&given, checksums);
     let stop = files::stop()?;
-    let others = others(&rules);
-    let make = || Analysis::new(rules, args.rules.classifier()).beside(&others);
+    let others = others(&given);
+    let make = || Analysis::new(given, args.rules.classifier()).beside(&others);
     let (analysis, lines) = match &args.interface {
         Some(interface) => listen(interface, args.seconds, make(), &stop)?,
-        None => files::read(&args.files, make, &stop)?,
+        None => args.many.read(&args.files, make, &rules, &stop)?,
     };
     if lines.iter().all(|line| line.trouble.is_some()) && analysis.tally().frames_in == 0 {
         // A report of zeros would say that there is nothing to gain.
         return files::complain(&lines);
     }
-    let report = Report::new(analysis.tally(), Rules::of(&rules, checksums), prices, lines);
-    if let Some(path) = &args.html {
-        measuring::write(path, &capture::page(&report))?;
-    }
-    let mut stdout = std::io::stdout().lock();
-    if args.json {
-        writeln!(stdout, "{}", serde_json::to_string_pretty(&report)?)?;
-    } else {
-        let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        write!(stdout, "{}", capture::text(&report, colour))?;
-    }
+    let report = Report::new(analysis.tally(), rules, prices, lines);
+    args.output.give(&report, args.many.takes_stdout())?;
     files::complain(&report.files)
 }
 
@@ -117,6 +128,29 @@ fn others(chosen: &Given) -> Vec<Given> {
     let all: [Given; 3] =
         [Limits::of(Profile::Rsc).into(), Limits::of(Profile::Ra).into(), gro::Rules::default().into()];
     all.into_iter().filter(|rules| rules.name() != chosen.name()).collect()
+}
+
+impl Output {
+    /// Writes the page, and prints the report unless something else is on standard output.
+    ///
+    /// # Errors
+    /// If the page cannot be written, or standard output is closed.
+    pub fn give(&self, report: &Report, stdout_taken: bool) -> anyhow::Result<()> {
+        if let Some(path) = &self.html {
+            measuring::write(path, &capture::page(report))?;
+        }
+        let mut stdout = std::io::stdout().lock();
+        if stdout_taken {
+            return Ok(());
+        }
+        if self.json {
+            writeln!(stdout, "{}", serde_json::to_string_pretty(report)?)?;
+        } else {
+            let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            write!(stdout, "{}", capture::text(report, colour))?;
+        }
+        Ok(())
+    }
 }
 
 /// Analyses the frames that pass an interface.

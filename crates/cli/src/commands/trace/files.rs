@@ -2,9 +2,10 @@
 //! read to their end.
 
 use anyhow::Context;
+use baton_analyse::find;
 use baton_analyse::read::foreign::{self, Foreign};
 use baton_analyse::report::FileLine;
-use baton_analyse::study::{self, Outcome, Progress, Study};
+use baton_analyse::study::{self, Outcome, Progress, Study, Trouble};
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
 use baton_lab::report::short;
@@ -12,29 +13,111 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Interval at which the progress bar is updated.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Reads `files`, on all CPUs.
+/// The captures to read, and the sum of their sizes in bytes as far as these are known.
+#[derive(Default)]
+pub struct Captures {
+    files: Vec<PathBuf>,
+    size: u64,
+}
+
+impl Captures {
+    /// Those that a command names, and those below the directories that it names.
+    ///
+    /// # Errors
+    /// A usage error if a file cannot be opened or is no capture, or a directory has none.
+    pub fn named(paths: &[PathBuf]) -> anyhow::Result<Captures> {
+        if paths.iter().filter(|path| *path == Path::new("-")).count() > 1 {
+            return Err(usage("standard input is named twice", "name - once: it can be read only once"));
+        }
+        let mut captures = Captures::default();
+        for path in paths {
+            if path.is_dir() {
+                captures.add_below(path)?;
+            } else {
+                captures.size += size(path)?;
+                captures.files.push(path.clone());
+            }
+        }
+        Ok(captures)
+    }
+
+    /// Adds those that a list names. One that cannot be read is named when its turn comes, and costs nothing else.
+    ///
+    /// # Errors
+    /// A usage error if a directory has none.
+    pub fn add_listed(&mut self, paths: Vec<PathBuf>) -> anyhow::Result<()> {
+        for path in paths {
+            if path.is_dir() {
+                self.add_below(&path)?;
+            } else {
+                self.add(path);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_below(&mut self, directory: &Path) -> anyhow::Result<()> {
+        let found = find::captures(directory);
+        let directory = directory.display();
+        if let Some(example) = &found.example {
+            let others = found.others;
+            eprintln!("{directory}: left out as no captures: {others}, such as {}", example.display());
+        }
+        if found.captures.is_empty() {
+            let remedy = "captures are pcap and pcapng, plain or compressed with gzip or zstd";
+            return Err(usage(format!("there is no capture in {directory}"), remedy));
+        }
+        found.captures.into_iter().for_each(|path| self.add(path));
+        Ok(())
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        self.size += std::fs::metadata(&path).map_or(0, |facts| facts.len());
+        self.files.push(path);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+}
+
+/// Reads captures, on all CPUs. Each one's own study goes to `each` as soon as it has been read, unless it was stopped;
+/// after an error of `each` no more are read.
 ///
 /// # Errors
-/// A usage error if a file cannot be opened. In this case nothing has been read.
+/// The first error of `each`.
 pub fn read<S: Study>(
-    files: &[PathBuf],
+    captures: &Captures,
     make: impl Fn() -> S + Send + Sync,
+    each: impl Fn(FileLine, &S) -> anyhow::Result<()> + Send + Sync,
     stop: &Stop,
 ) -> anyhow::Result<(S, Vec<FileLine>)> {
-    let size = size(files)?;
+    let Captures { files, size } = captures;
     let threads = thread::available_parallelism().map_or(1, usize::from);
     let progress = Progress::default();
-    let bar = bar(size);
+    let bar = bar(*size);
+    let failure = Mutex::new(None);
+    let each = |outcome: &Outcome, study: &S| {
+        if matches!(outcome.trouble, Some(Trouble::Stopped)) {
+            return;
+        }
+        if let Err(error) = each(line(outcome), study) {
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+            progress.stop.store(true, Ordering::Relaxed);
+        }
+    };
     let this = thread::current();
     let (study, outcomes) = thread::scope(|scope| {
         let work = scope.spawn(|| {
-            let done = study::read_all(files, threads, make, &progress);
+            let done = study::read_each(files, threads, make, &progress, each);
             this.unpark();
             done
         });
@@ -51,37 +134,34 @@ pub fn read<S: Study>(
         work.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     bar.finish_and_clear();
-    Ok((study, outcomes.iter().map(line).collect()))
+    match failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        Some(error) => Err(error),
+        None => Ok((study, outcomes.iter().map(line).collect())),
+    }
 }
 
-/// Checks that all files can be opened, and returns the sum of their sizes in bytes as far as
-/// they are known.
-fn size(files: &[PathBuf]) -> anyhow::Result<u64> {
-    if files.iter().filter(|path| *path == Path::new("-")).count() > 1 {
-        return Err(usage("standard input is named twice", "name - once: it can be read only once"));
+/// Checks that a file can be opened and is no other kind of file, and returns its size in bytes as far as it is known.
+fn size(path: &Path) -> anyhow::Result<u64> {
+    if path == Path::new("-") {
+        return Ok(0);
     }
-    let mut size = 0;
-    for path in files.iter().filter(|path| *path != Path::new("-")) {
-        // A pipe must not be opened here, since its writer would see it close.
-        let look = std::fs::metadata(path).and_then(|facts| match facts.is_file() {
-            true => std::fs::File::open(path).and_then(first_bytes).map(|first| (facts, first)),
-            false => Ok((facts, Vec::new())),
-        });
-        let (facts, first) = look.map_err(|error| {
-            usage(
-                format!("cannot open {}: {error}", path.display()),
-                "name a capture that can be read, or - for standard input",
-            )
-        })?;
-        if facts.is_dir() {
-            return Err(usage(format!("{} is a directory", path.display()), "name the captures in it instead"));
+    // A pipe must not be opened here, since its writer would see it close.
+    let look = std::fs::metadata(path).and_then(|facts| match facts.is_file() {
+        true => std::fs::File::open(path).and_then(first_bytes).map(|first| (facts.len(), first)),
+        false => Ok((0, Vec::new())),
+    });
+    let (size, first) = look.map_err(|error| {
+        usage(
+            format!("cannot open {}: {error}", path.display()),
+            "name a capture that can be read, or - for standard input",
+        )
+    })?;
+    match foreign::recognize(&first) {
+        None => Ok(size),
+        Some(Foreign { what, remedy }) => {
+            Err(usage(format!("{} is {what}, not a capture that can be read", path.display()), remedy))
         }
-        if let Some(Foreign { what, remedy }) = foreign::recognize(&first) {
-            return Err(usage(format!("{} is {what}, not a capture that can be read", path.display()), remedy));
-        }
-        size += if facts.is_file() { facts.len() } else { 0 };
     }
-    Ok(size)
 }
 
 fn first_bytes(file: std::fs::File) -> std::io::Result<Vec<u8>> {

@@ -2,6 +2,8 @@
 
 mod analyse;
 mod files;
+mod many;
+mod merge;
 mod paper;
 mod rules;
 mod sweep;
@@ -16,7 +18,9 @@ mod sweep;
         baton trace --profile ra --limit 44 day-*.pcapng.gz --json\n  \
         tcpdump -i eth0 -w - | baton trace - --html out/trace.html\n  \
         baton trace -i eth0 --seconds 10\n  \
-        baton trace sweep capture.pcap --html out/sweep.html\n\n\
+        baton trace sweep capture.pcap --html out/sweep.html\n  \
+        baton trace --ndjson out/day.ndjson captures/\n  \
+        baton trace merge out/*.ndjson\n\n\
         Exit code: 0 on success; 1 if a capture is damaged or was not read to its end (the report\n\
         covers the rest); 2 if a file cannot be opened."
 )]
@@ -30,6 +34,8 @@ pub struct Args {
 
 #[derive(clap::Subcommand, Debug)]
 enum What {
+    /// Report on captures from the records that --ndjson wrote
+    Merge(merge::Args),
     /// Vary connections, cache, buffer, window and limit, in one pass over the captures
     Sweep(sweep::Args),
     /// Reproduce Figures 4 to 8 of Receive Side Coalescing (RSC) with transfers between two namespaces
@@ -39,6 +45,7 @@ enum What {
 /// Runs the analysis.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.what {
+        Some(What::Merge(args)) => merge::run(&args),
         Some(What::Sweep(args)) => sweep::run(&args),
         Some(What::Paper(args)) => paper::run(&args),
         None => analyse::run(&args.analyse),

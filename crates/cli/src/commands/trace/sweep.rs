@@ -1,6 +1,6 @@
 //! `baton trace sweep FILE…`: applies many sets of rules in one pass.
 
-use super::files;
+use super::files::{self, Captures};
 use super::rules::Rules;
 use crate::commands::measuring::Output;
 use baton_analyse::report;
@@ -16,7 +16,8 @@ use std::path::PathBuf;
         baton trace sweep capture.pcap\n  \
         baton trace sweep --window-packets 64 --csv out/sweep.csv --html out/sweep.html day-*.pcap.zst")]
 pub struct Args {
-    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd; - is standard input
+    /// Captures to read: pcap or pcapng, plain or compressed with gzip or zstd, or directories of them; - is standard
+    /// input
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 
@@ -30,7 +31,9 @@ pub struct Args {
 /// Reads the captures and reports.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
-    let (sweep, files) = files::read(&args.files, || Sweep::new(limits, args.rules.classifier()), &files::stop()?)?;
+    let captures = Captures::named(&args.files)?;
+    let make = || Sweep::new(limits, args.rules.classifier());
+    let (sweep, files) = files::read(&captures, make, |_, _| Ok(()), &files::stop()?)?;
     let rules = report::Rules::of(&limits.into(), checksums);
     let outcome = Outcome {
         rules,
