@@ -47,6 +47,29 @@ fn ethernet_with_and_without_tags() {
 }
 
 #[test]
+fn tags_of_before_the_standard_are_no_tags() {
+    // The types of 802.1Q and 802.1ad are read. A frame with another type is of another protocol, as for Linux.
+    for outer in [[0x91, 0, 0, 9], [0x92, 0, 0, 9], [0x98, 0, 0, 9]] {
+        for tags in [&[outer][..], &[outer, [0x81, 0, 0, 7]], &[[0x81, 0, 0, 7], outer]] {
+            let tally = analyse(make::pcap(1, &[ethernet(tags, 0x0800, &segment(1, 1, 100))]));
+            assert_eq!(tally.reasons.into_iter().collect::<Vec<_>>(), [("not_ip", 1)], "{tags:x?}");
+        }
+    }
+    let tally = analyse(make::pcap(1, &[ethernet(&[[0x88, 0xa8, 0, 9]], 0x0800, &segment(1, 1, 100))]));
+    assert_eq!(tally.segments, 1);
+}
+
+#[test]
+fn each_reserved_bit_of_tcp_is_a_flag_that_bypasses() {
+    for bit in [0x08, 0x04, 0x02, 0x01] {
+        let mut packet = segment(1, 1, 100);
+        packet[20 + 12] |= bit;
+        let tally = analyse(make::pcap(1, &[ethernet(&[], 0x0800, &packet)]));
+        assert_eq!(tally.reasons.into_iter().collect::<Vec<_>>(), [("flags", 1)], "{bit:x}");
+    }
+}
+
+#[test]
 fn raw_ip() {
     for link in [link_type::RAW, link_type::RAW_BSD, link_type::RAW_OPENBSD] {
         joins(link, &[], segment);

@@ -40,8 +40,8 @@
 //! * Walked as IPv6 extension headers: hop-by-hop, routing, fragment, destination,
 //!   authentication, mobility, HIP, shim6. The walk ends at a later fragment, whose
 //!   next-header field says what it is a fragment of.
-//! * The three reserved bits of the TCP header count as flags, so "nothing else"
-//!   holds of them. Of several timestamps options the last counts.
+//! * The four reserved bits of the TCP header (RFC 9293 §3.1) count as flags, so "nothing
+//!   else" holds of them. Of several timestamps options the last counts.
 //! * Where checksums are verified, a segment that was cut short by the capture
 //!   cannot be shown right, so it is not eligible: `checksum`.
 //! * Sequence numbers, acknowledgments and timestamp values are compared modulo
