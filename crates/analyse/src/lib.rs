@@ -4,7 +4,7 @@
 //! ```text
 //!   capture --read--> Frame --link, classify--> Class --+--> Coalescer --> Tally --> Report
 //!    (pcap, pcapng,                                     |
-//!     gzip, zstd, live)                                 +--> Coalescer for each point of a Sweep
+//!     gzip, zstd, live)                                 +--> Coalescer for each point of a Sweep, a Grid
 //! ```
 //!
 //! The coalescer is the engine's own, [`baton_coalesce`]; nothing here decides what is
@@ -28,6 +28,7 @@ pub mod cost;
 pub mod delay;
 pub mod find;
 pub mod flows;
+pub mod grid;
 pub mod gro;
 mod joiner;
 pub mod link;

@@ -4,7 +4,7 @@
 //! that to its results; at the end these are added to one another. No count depends on the
 //! order.
 
-use crate::read::{Cut, Damage, Input, OpenError, Reader, Sink};
+use crate::read::{Cut, Damage, Frame, Input, OpenError, Reader, Sink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,31 @@ pub trait Study: Sink + Send {
 
     /// Adds another study's results for other captures.
     fn merge(&mut self, other: Self);
+}
+
+/// Two studies look at the same frames.
+impl<A: Sink, B: Sink> Sink for (A, B) {
+    fn frame(&mut self, frame: &Frame<'_>) {
+        self.0.frame(frame);
+        self.1.frame(frame);
+    }
+
+    fn reserved_bits(&mut self, bits: u32) {
+        self.0.reserved_bits(bits);
+        self.1.reserved_bits(bits);
+    }
+}
+
+impl<A: Study, B: Study> Study for (A, B) {
+    fn end(&mut self) {
+        self.0.end();
+        self.1.end();
+    }
+
+    fn merge(&mut self, other: (A, B)) {
+        self.0.merge(other.0);
+        self.1.merge(other.1);
+    }
 }
 
 /// How far the work has come, for an observer, and a way to stop it.
@@ -64,7 +89,7 @@ struct Counting<'a, S> {
 
 impl<S: Sink> Sink for Counting<'_, S> {
     #[inline]
-    fn frame(&mut self, frame: &crate::read::Frame<'_>) {
+    fn frame(&mut self, frame: &Frame<'_>) {
         self.frames += 1;
         self.study.frame(frame);
     }

@@ -10,6 +10,7 @@ mod traffic;
 
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
+use baton_analyse::grid::Grid;
 use baton_analyse::read::Input;
 use baton_analyse::study::{self, Progress};
 use baton_analyse::sweep::{Axis, Sweep};
@@ -134,6 +135,32 @@ fn a_sweep_gives_at_each_point_what_one_analysis_gives() {
             }
         }
     }
+}
+
+#[test]
+fn a_grid_gives_at_each_point_what_one_analysis_gives() {
+    let mut joined = 0;
+    for path in slow_read::captures().iter().step_by(3) {
+        for rsc in [true, false] {
+            let rules = all_rules()[if rsc { 0 } else { all_rules().len() / 2 }];
+            let rules = Rules { window: slow::Window::Frames(64), ..rules };
+            let mut grid = Grid::new(limits(rules), checksums(rules));
+            study::read(open(path), &mut grid, &Progress::default()).unwrap();
+            for cell in grid.cells() {
+                let (cache, size) = (cell.entries as usize, cell.size as usize);
+                let rules = match rsc {
+                    true => Rules { cache, buffer: size, ..rules },
+                    false => Rules { cache, limit: Some(size), ..rules },
+                };
+                let tally = analyse(open(path), rules);
+                let ours = (cell.frames_in, cell.frames_out, cell.eliminated, cell.runs);
+                let one = (tally.frames_in, tally.frames_out, tally.eliminated, tally.runs);
+                assert_eq!(ours, one, "{}, {cell:?}", path.display());
+                joined += cell.eliminated;
+            }
+        }
+    }
+    assert!(joined > 1000, "the captures give nothing to join: {joined}");
 }
 
 #[test]

@@ -395,11 +395,12 @@ fn a_sweep_has_every_point_in_every_form() {
     let found = json(&output);
     let points = found["points"].as_array().unwrap();
     let csv = std::fs::read_to_string(csv).unwrap();
-    assert_eq!(csv.lines().count(), points.len() + 1);
+    let cells = found["grid"]["cells"].as_array().unwrap();
+    assert_eq!(csv.lines().count(), points.len() + cells.len() + 1);
     // Two segments of 1000 bytes fit into 2048 bytes, so 15 of 30 are eliminated.
     let point = points.iter().find(|point| point["axis"] == "buffer" && point["value"] == 2048).unwrap();
     assert_eq!(point["eliminated"].as_u64(), Some(15));
-    assert!(csv.contains("buffer,2048,30,15,15,15\n"), "{csv}");
+    assert!(csv.contains("buffer,2048,30,15,15,15,,\n"), "{csv}");
     let page = std::fs::read_to_string(page).unwrap();
     let table = trace(&["sweep", &file]);
     for axis in ["connections", "cache", "buffer", "window", "limit"] {

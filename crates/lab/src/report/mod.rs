@@ -10,6 +10,7 @@ pub mod both_ends;
 pub mod bump;
 pub mod capture;
 pub mod claim;
+pub mod grid;
 pub mod heat;
 pub mod html;
 pub mod latency;
@@ -25,6 +26,7 @@ mod ratio;
 pub mod sweep;
 pub mod table;
 mod timeline;
+mod wrap;
 
 pub use machine::Machine;
 pub use matrix::Matrix;

@@ -1,8 +1,10 @@
 //! The results of `baton trace sweep`, as a table, as comma-separated values and as an HTML page.
 
 use super::capture::rules;
+use super::grid::Grid;
 use super::html;
 use super::lines::{Line, Lines};
+use super::wrap::wrap;
 use baton_analyse::classifier::Tunnelled;
 use baton_analyse::link::{ReservedBits, UnknownLinks};
 use baton_analyse::report::{FileLine, Rules};
@@ -14,10 +16,14 @@ use std::fmt::Write as _;
 /// All points of a sweep.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
+    /// How much memory is enough, in a sentence.
+    pub verdict: String,
     /// The base rules, of which one number varies at a time.
     pub rules: Rules,
     /// One result for each value of the swept parameter.
     pub points: Vec<Point>,
+    /// The results of entries by sizes.
+    pub grid: Grid,
     /// Frames of link types that cannot be read, by link type.
     pub unknown_links: UnknownLinks,
     /// Bits that are set though the formats of the captures reserve them.
@@ -40,30 +46,32 @@ impl Outcome {
         self.unknown_links.cautions().chain(self.reserved_bits.caution()).chain(self.tunnelled.cautions())
     }
 
-    /// The points as comma-separated values.
+    /// The points as comma-separated values, with those of the grid behind the others.
     pub fn csv(&self) -> String {
-        let mut out = "axis,value,frames_in,frames_out,eliminated,runs\n".to_owned();
+        let mut out = "axis,value,frames_in,frames_out,eliminated,runs,entries,size\n".to_owned();
         for point in &self.points {
             let Point { axis, value, frames_in, frames_out, eliminated, runs } = point;
-            let _ = writeln!(out, "{},{value},{frames_in},{frames_out},{eliminated},{runs}", axis.name());
+            let _ = writeln!(out, "{},{value},{frames_in},{frames_out},{eliminated},{runs},,", axis.name());
         }
+        out.push_str(&self.grid.csv());
         out
     }
 
     /// The points for a terminal.
     pub fn table(&self) -> String {
-        let mut out =
-            format!("Share of frames joined to another, one number varied at a time\n{}\n", rules(&self.rules));
+        let mut out = format!("{}\n{}\n\n", wrap(&self.verdict, 0), wrap(&rules(&self.rules), 2));
+        let _ = write!(out, "Share of frames joined to another, by memory:\n{}", self.grid.table());
+        out.push_str("\nShare of frames joined to another, one number varied at a time\n");
         for (axis, points) in self.axes() {
             let _ = writeln!(out, "\n{} ({})", axis.name(), axis.about());
             for point in points {
-                let bar = "█".repeat((point.share() * 40.0).round() as usize);
+                let bar = "█".repeat((point.share() * 30.0).round() as usize);
                 let (share, runs) = (point.share() * 100.0, point.runs);
                 let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
             }
         }
         for caution in self.cautions() {
-            let _ = writeln!(out, "\nnote: {caution}");
+            let _ = writeln!(out, "\n{}", wrap(&format!("note: {caution}"), 2));
         }
         out
     }
@@ -74,7 +82,8 @@ impl Outcome {
         for caution in self.cautions() {
             let _ = write!(body, "<p class=\"caution\">{}.</p>", escape(&caution));
         }
-        body.push_str("<div class=\"plots\">");
+        body.push_str(&self.grid.html());
+        body.push_str("<h2>One number at a time</h2><div class=\"plots\">");
         for (axis, points) in self.axes() {
             let points = points.iter().map(|point| (f64::from(point.value), point.share() * 100.0)).collect();
             let plot = Lines {
@@ -92,7 +101,6 @@ impl Outcome {
             );
         }
         body.push_str("</div>");
-        let lead = "Share of frames that are joined to another, with one number varied at a time.";
-        html::page("What coalescing would gain, and with what", lead, &body)
+        html::page("What coalescing would gain, and with what", &format!("{}.", self.verdict), &body)
     }
 }

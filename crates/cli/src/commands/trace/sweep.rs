@@ -3,15 +3,21 @@
 use super::files::{self, Captures};
 use super::rules::Rules;
 use crate::commands::measuring::Output;
+use baton_analyse::Analysis;
+use baton_analyse::coalesce::Profile;
+use baton_analyse::grid::Grid;
 use baton_analyse::report;
 use baton_analyse::sweep::Sweep;
+use baton_analyse::verdict::Verdict;
 use baton_lab::experiment::Findings;
+use baton_lab::report::grid::{self, Unit};
 use baton_lab::report::sweep::Outcome;
 use std::path::PathBuf;
 
 /// Arguments of `baton trace sweep`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "The options set the base. Each axis varies one number and keeps the others at the base.\n\n\
+#[command(after_help = "The options set the base. Each axis varies one number and keeps the others at the base.\n\
+        The grid varies the runs held at a time and the size of each: bytes for rsc, segments for ra.\n\n\
         Examples:\n  \
         baton trace sweep capture.pcap\n  \
         baton trace sweep --window-packets 64 --csv out/sweep.csv --html out/sweep.html day-*.pcap.zst")]
@@ -32,12 +38,21 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let (limits, checksums) = (args.rules.limits()?, args.rules.checksums());
     let captures = Captures::named(&args.files)?;
-    let make = || Sweep::new(limits, args.rules.classifier());
-    let (sweep, files) = files::read(&captures, make, |_, _| Ok(()), &files::stop()?)?;
-    let rules = report::Rules::of(&limits.into(), checksums);
+    let make = || {
+        let classifier = args.rules.classifier();
+        let (grid, analysis) = (Grid::new(limits, classifier.clone()), Analysis::new(limits, classifier.clone()));
+        (Sweep::new(limits, classifier), (grid, analysis))
+    };
+    let ((sweep, (cells, analysis)), files) = files::read(&captures, make, |_, _| Ok(()), &files::stop()?)?;
+    let unit = if limits.profile == Profile::Rsc { Unit::Bytes } else { Unit::Segments };
+    let grid = grid::Grid::new(unit, cells.cells().copied().collect());
+    // The memory that is enough does not depend on the CPU time that is saved.
+    let verdict = grid.verdict(&Verdict::of(analysis.tally(), 0.0));
     let outcome = Outcome {
-        rules,
+        verdict,
+        rules: report::Rules::of(&limits.into(), checksums),
         points: sweep.points().copied().collect(),
+        grid,
         unknown_links: sweep.unknown_links().clone(),
         reserved_bits: sweep.reserved_bits(),
         tunnelled: sweep.tunnelled().clone(),
