@@ -22,6 +22,7 @@
 
 pub use baton_coalesce as coalesce;
 
+pub mod acks;
 pub mod classifier;
 pub mod clock;
 pub mod cost;

@@ -162,7 +162,7 @@ fn check(tally: &Tally) -> Result<(), RecordError> {
     let ended = sum(&mut tally.causes.values().copied());
     let held = u128::from(tally.segments);
     let eliminated = u128::from(tally.eliminated);
-    let acks = u128::from(tally.acks.without).max(tally.acks.with.into());
+    let acks = sum(&mut tally.acks.iter().map(|acks| acks.without.max(acks.with).max(acks.expanded)));
     let parts = [
         sum(&mut tally.unknown_links.iter().map(|(_, frames)| frames)),
         sum(&mut tally.tunnelled.tunnels.values().chain(tally.tunnelled.inner.values()).copied()),
@@ -184,6 +184,7 @@ fn check(tally: &Tally) -> Result<(), RecordError> {
         (sum(&mut tally.lengths.iter().map(|(_, _, runs)| runs)) == ended, "lengths and ends of runs differ in number"),
         (u128::from(tally.runs) <= ended, "more runs of several segments than runs"),
         (tally.delays.segments() == tally.segments, "delays are not of the segments that were held"),
+        (tally.ack_bytes <= tally.wire_bytes, "ACKs have more bytes than all frames"),
         (tally.reserved_bits.headers <= COUNT_MAX, "more than 2^60 headers"),
         (tally.beside.iter().all(|beside| holds(beside, tally.frames_in)), "other rules saw other frames"),
         (parts.iter().all(|part| *part <= frames), "a part of the frames is more than all"),

@@ -2,13 +2,13 @@
 //!
 //! The names at the top level are part of the interface.
 
+pub use crate::acks::Acks;
 use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
 use crate::link::{ReservedBits, UnknownLinks};
 pub use crate::rules::Rules;
 use crate::tally::{Beside, Tally};
 use crate::verdict::Verdict;
-use baton_coalesce::Reason;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -129,20 +129,6 @@ pub struct DelayBucket {
     pub segments: u64,
 }
 
-/// Acknowledgments of all data segments: of every second one in order, and of each that is not
-/// ([`receiver`](crate::receiver)).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub struct Acks {
-    /// How many a stack makes without coalescing.
-    pub without: u64,
-    /// How many it makes for the runs: with ACK offload each is a template.
-    pub with: u64,
-    /// Acknowledgments that the coalesced receiver does not make.
-    pub saved: u64,
-    /// Frames in the captures that only acknowledge, those with SACK blocks left out.
-    pub captured: u64,
-}
-
 /// A flow: one direction of a connection.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct FlowLine {
@@ -232,12 +218,7 @@ impl Report {
                 unmeasured: tally.delays.unmeasured(),
                 histogram: tally.delays.buckets().into_iter().map(bucket).collect(),
             },
-            acks: Acks {
-                without: tally.acks.without,
-                with: tally.acks.with,
-                saved: tally.acks.without.saturating_sub(tally.acks.with),
-                captured: tally.reasons.get(Reason::NoPayload.name()).copied().unwrap_or(0),
-            },
+            acks: Acks::of(tally),
             cpu,
             flows: flows.collect(),
             flows_known: tally.flows.known(),

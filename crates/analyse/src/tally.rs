@@ -99,7 +99,7 @@ struct Heard {
     delays: Delays,
     lengths: Lengths,
     flows: Flows,
-    acks: Acks,
+    acks: [Acks; 2],
 }
 
 /// A frame's handle is its time.
@@ -141,7 +141,8 @@ impl Heard {
         self.arrivals.flush(slot, segments, at_ns, &mut self.delays);
         self.lengths.add(segments);
         let counts = FlowCounts { frames_in: segments.into(), frames_out: 1, payload_bytes: payload_len.into() };
-        self.acks += self.flows.add(flow, counts).take(first, first + payload_len, segments);
+        let acks = self.flows.add(flow, counts).take(first, first + payload_len, segments);
+        self.acks[usize::from(flow.is_v6())] += acks;
     }
 }
 
@@ -193,8 +194,10 @@ pub struct Tally {
     pub flows: Flows,
     /// Delays.
     pub delays: Delays,
-    /// Acknowledgments.
-    pub acks: Acks,
+    /// Acknowledgments over IPv4, and over IPv6.
+    pub acks: [Acks; 2],
+    /// Bytes on the wire of frames that only acknowledge (`no_payload`).
+    pub ack_bytes: u64,
     /// Time that passed in the captures, in nanoseconds, each by itself.
     pub passed_ns: u64,
     /// Frames whose time stamps went back.
@@ -216,6 +219,7 @@ pub struct Analysis {
     classifier: Classifier,
     heard: Heard,
     wire_bytes: u64,
+    ack_bytes: u64,
     unknown_links: UnknownLinks,
     reserved_bits: ReservedBits,
     lengths_bounded: u64,
@@ -233,6 +237,7 @@ impl Analysis {
             classifier: classifier.into(),
             heard: Heard::default(),
             wire_bytes: 0,
+            ack_bytes: 0,
             unknown_links: UnknownLinks::default(),
             reserved_bits: ReservedBits::default(),
             lengths_bounded: 0,
@@ -271,11 +276,15 @@ impl read::Sink for Analysis {
         for (_, joiner) in &mut self.beside {
             joiner.handle(&seen, &class, frame.time_ns, &mut ());
         }
+        if let Class::Bypass { reason: Reason::NoPayload, .. } = class {
+            self.ack_bytes += u64::from(wire_len);
+        }
         let alone = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.heard);
         if alone && let Some(flow) = flow_of(&class) {
             let receiver = self.heard.flows.add(flow, counts_alone(&class));
             if let Class::Data(segment) = &class {
-                self.heard.acks += receiver.take(segment.seq, segment.seq + segment.payload_len, 1);
+                let acks = receiver.take(segment.seq, segment.seq + segment.payload_len, 1);
+                self.heard.acks[usize::from(flow.is_v6())] += acks;
             }
         }
     }
@@ -329,6 +338,7 @@ impl Study for Analysis {
             flows: heard.flows,
             delays: heard.delays,
             acks: heard.acks,
+            ack_bytes: std::mem::take(&mut self.ack_bytes),
             passed_ns: clock.passed_ns,
             stamps_back: clock.back,
         });
@@ -359,7 +369,8 @@ impl Tally {
         self.lengths.merge(&other.lengths);
         self.flows.merge(&other.flows);
         self.delays.merge(&other.delays);
-        self.acks += other.acks;
+        self.acks.iter_mut().zip(other.acks).for_each(|(ours, theirs)| *ours += theirs);
+        self.ack_bytes += other.ack_bytes;
         self.passed_ns = self.passed_ns.saturating_add(other.passed_ns);
         self.stamps_back += other.stamps_back;
         self.lengths_bounded += other.lengths_bounded;

@@ -87,3 +87,37 @@ fn a_sweep_begins_with_the_memory_that_is_enough() {
     let pushed = write(dir.path(), "pushed.pcap", &make::pcap(1, &(0..200).map(push).collect::<Vec<_>>()));
     assert!(text(&["sweep", &pushed]).starts_with("no memory helps: "));
 }
+
+#[test]
+fn acks_are_counted_as_captured_as_made_and_as_templates() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut frames: Vec<_> = (0..1000).map(|n| frame(9, 1 + n * 1000, 1000)).collect();
+    let usual = json(&[&write(dir.path(), "a.pcap", &make::pcap(1, &frames))]);
+    let acks = |report: &Value, key: &str| report["acks"][key].as_u64().unwrap_or_else(|| panic!("{key}: {report}"));
+    // Each window of 20 has runs of 8, 8 and 4: three templates, of 4, 4 and 2 ACKs.
+    assert_eq!(["without", "with", "saved", "expanded"].map(|key| acks(&usual, key)), [500, 150, 350, 500]);
+    assert_eq!(
+        ["without_bytes", "with_bytes", "saved_bytes", "expanded_bytes"].map(|key| acks(&usual, key)),
+        [33_000, 9_900, 23_100, 33_000]
+    );
+    assert_eq!((usual["acks"]["frame_bytes_from"].as_str(), acks(&usual, "captured")), (Some("usual"), 0));
+    // Two ACKs of 54 bytes, and one that was padded to 60.
+    let ack = frame(9, 1, 0);
+    frames.extend([ack.clone(), ack.clone(), [ack, vec![0; 6]].concat()]);
+    let file = write(dir.path(), "b.pcap", &make::pcap(1, &frames));
+    let captured = json(&[&file]);
+    assert_eq!(["captured", "captured_bytes", "without_bytes"].map(|key| acks(&captured, key)), [3, 168, 28_000]);
+    assert_eq!(
+        (captured["acks"]["frame_bytes"].as_f64(), captured["acks"]["frame_bytes_from"].as_str()),
+        (Some(56.0), Some("captured"))
+    );
+    let said = text(&[&file]);
+    for line in [
+        "ACKs saved           350 of 500 (70.0 %), 19600 bytes, by one ACK for a run",
+        "  in the captures                                             3             168",
+        "  of a driver that expands these as templates               500           28000",
+        "  an ACK has 56.0 bytes: the mean of those in the captures",
+    ] {
+        assert!(said.lines().any(|found| found == line), "{line}: {said}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Lines that fit a terminal.
 
 /// Columns that a report may take; only paths may be longer.
-const COLUMNS: usize = 80;
+pub const COLUMNS: usize = 80;
 
 /// Breaks `text` at its blanks into lines of at most [`COLUMNS`], each behind the first indented by `indent` columns. A
 /// longer word stays whole, a percent sign stays with its number, and blanks before the first word stay.
@@ -28,6 +28,17 @@ pub fn wrap(text: &str, indent: usize) -> String {
     out
 }
 
+/// Appends a row of a table: a name, and behind it figures that end at the same column everywhere. A name that leaves
+/// them no room has a line of its own.
+pub fn row(out: &mut String, name: &str, figures: &str) {
+    let room = (COLUMNS - 1).saturating_sub(2 + figures.chars().count());
+    let lone = name.chars().count() > room;
+    let (before, within) = if lone { (format!("  {name}\n"), "") } else { (String::new(), name) };
+    out.push_str(&before);
+    out.push_str(format!("  {within:<room$}{figures}").trim_end());
+    out.push('\n');
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +57,16 @@ mod tests {
         assert_eq!(wrap(&format!("note: {path}: damaged"), 2), format!("note:\n  {path}:\n  damaged"));
         assert_eq!(wrap("short", 4), "short");
         assert_eq!(wrap("  two before", 2), "  two before");
+    }
+
+    #[test]
+    fn figures_of_rows_end_at_one_column() {
+        let mut out = String::new();
+        row(&mut out, "short", " 12 3");
+        row(&mut out, &"n".repeat(72), " 12 3");
+        row(&mut out, &"n".repeat(73), " 12 3");
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.iter().map(|line| line.len()).collect::<Vec<_>>(), [79, 79, 75, 79]);
+        assert!(lines[3].starts_with("      ") && lines[3].ends_with(" 12 3"));
     }
 }

@@ -1,55 +1,39 @@
-//! The report of `baton trace` for a terminal.
+//! The report of `baton trace` for a terminal, of which no line but a path takes more than 80 columns.
 
-use super::{acks_saved, cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
+use super::{cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
 use crate::report::short;
+use crate::report::wrap::{COLUMNS, row, wrap};
+use baton_analyse::acks::{Acks, SizeFrom};
 use baton_analyse::report::Report;
 use std::fmt::Write as _;
-
-/// Columns for the name of a flow; two IPv6 addresses get a line of their own.
-const FLOW_COLUMNS: usize = 46;
 
 /// The report for a terminal.
 pub fn text(report: &Report, colour: bool) -> String {
     let (bold, plain) = if colour { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let mut out = String::new();
-    let _ = writeln!(out, "{bold}{}{plain}", verdict(report));
-    let _ = writeln!(out, "{}", sentence(report));
-    let _ = writeln!(out, "{}\n", rules(&report.rules));
-    let acks = &report.acks;
+    let _ = writeln!(out, "{bold}{}{plain}", wrap(&verdict(report), 0));
+    let _ = writeln!(out, "{}", wrap(&sentence(report), 2));
+    let _ = writeln!(out, "{}", wrap(&rules(&report.rules), 2));
+    out.push('\n');
     let facts = [
         ("runs of two or more", report.runs.to_string()),
         ("data segments held", report.segments.to_string()),
         ("added delay", delay(report)),
-        ("ACKs saved", acks_saved(acks)),
+        ("ACKs saved", acks_saved(&report.acks)),
         ("CPU saved", model(report)),
         ("bytes on the wire", format!("{} in {} s", report.wire_bytes, short(report.seconds))),
     ];
     for (name, value) in facts {
-        let _ = writeln!(out, "{name:<20} {value}");
+        let _ = writeln!(out, "{}", wrap(&format!("{name:<20} {value}"), 21));
     }
     profiles::text(&mut out, report);
+    out.push_str(&acks(&report.acks));
     counts(&mut out, "went on alone", report.reasons.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "what ended runs", report.flushes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));
-    if !report.flows.is_empty() {
-        let _ = writeln!(out, "\n{:<48} {:>10} {:>10} {:>8}", "largest flows", "in", "out", "joined");
-        for flow in &report.flows {
-            let mut name = format!("{} > {}", flow.source, flow.destination);
-            if name.len() > FLOW_COLUMNS {
-                let _ = writeln!(out, "  {name}");
-                name.clear();
-            }
-            let _ = writeln!(
-                out,
-                "  {name:<FLOW_COLUMNS$} {:>10} {:>10} {:>8}",
-                flow.frames_in,
-                flow.frames_out,
-                percent(flow.eliminated_share)
-            );
-        }
-    }
+    out.push_str(&flows(report));
     for caution in cautions(report) {
-        let _ = writeln!(out, "\nnote: {caution}");
+        let _ = writeln!(out, "\n{}", wrap(&format!("note: {caution}"), 2));
     }
     out
 }
@@ -62,7 +46,53 @@ fn counts(out: &mut String, title: &str, lines: impl Iterator<Item = (String, u6
     let _ = writeln!(out, "\n{title}");
     let largest = lines.iter().map(|(_, count)| *count).max().unwrap_or(1).max(1);
     for (name, count) in lines {
-        let bar = "█".repeat((count * 30).div_ceil(largest) as usize);
+        let bar = "█".repeat((u128::from(count) * 30).div_ceil(largest.into()) as usize);
         let _ = writeln!(out, "  {name:<16} {count:>12}  {bar}");
     }
+}
+
+fn acks_saved(acks: &Acks) -> String {
+    let share = if acks.without == 0 { 0.0 } else { acks.saved as f64 / acks.without as f64 };
+    let (saved, without) = (acks.saved, acks.without);
+    format!("{saved} of {without} ({}), {} bytes, by one ACK for a run", percent(share), acks.saved_bytes)
+}
+
+/// The acknowledgments as they were and as they would be.
+fn acks(acks: &Acks) -> String {
+    if acks.without == 0 && acks.captured == 0 {
+        return String::new();
+    }
+    let mut out = format!("\n{:<48} {:>14} {:>15}\n", "ACKs in the other direction", "frames", "bytes");
+    for (name, frames, bytes) in [
+        ("in the captures", acks.captured, acks.captured_bytes),
+        ("of a stack, for the segments as they came", acks.without, acks.without_bytes),
+        ("of a stack, for runs", acks.with, acks.with_bytes),
+        ("of a driver that expands these as templates", acks.expanded, acks.expanded_bytes),
+    ] {
+        row(&mut out, name, &format!(" {frames:>14} {bytes:>15}"));
+    }
+    let origin = match acks.frame_bytes_from {
+        SizeFrom::Captured => "the mean of those in the captures",
+        SizeFrom::Usual => "66 over IPv4 and 86 over IPv6, with timestamps: the captures have none",
+    };
+    let _ = writeln!(out, "{}", wrap(&format!("  an ACK has {:.1} bytes: {origin}", acks.frame_bytes), 2));
+    out
+}
+
+/// The flows that are listed.
+fn flows(report: &Report) -> String {
+    if report.flows.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("\n{:<46} {:>10} {:>12} {:>8}\n", "largest flows", "in", "out", "joined");
+    for flow in &report.flows {
+        let figures = format!(" {:>10} {:>12} {:>8}", flow.frames_in, flow.frames_out, percent(flow.eliminated_share));
+        let mut name = format!("{} > {}", flow.source, flow.destination);
+        if 2 + name.len() > COLUMNS {
+            let _ = writeln!(out, "  {} >", flow.source);
+            name.clone_from(&flow.destination);
+        }
+        row(&mut out, &name, &figures);
+    }
+    out
 }
