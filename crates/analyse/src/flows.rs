@@ -34,6 +34,30 @@ impl FlowCounts {
     }
 }
 
+/// An order of flows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// By frames that came in.
+    #[default]
+    Frames,
+    /// By bytes of payload.
+    Bytes,
+    /// By frames that were joined to another.
+    Gain,
+}
+
+impl Sort {
+    /// The figure of a flow that decides its place.
+    const fn figure(self, counts: &FlowCounts) -> u64 {
+        match self {
+            Sort::Frames => counts.frames_in,
+            Sort::Bytes => counts.payload_bytes,
+            Sort::Gain => counts.frames_in - counts.frames_out,
+        }
+    }
+}
+
 /// A flow's place in the table.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -85,11 +109,11 @@ impl Flows {
         self.forgotten += other.forgotten;
     }
 
-    /// The `count` flows with the most frames, the largest first.
-    pub fn top(&self, count: usize) -> Vec<(Flow, FlowCounts)> {
+    /// The `count` flows that come first in this order, the largest figure first.
+    pub fn top(&self, count: usize, sort: Sort) -> Vec<(Flow, FlowCounts)> {
         let places = self.sets.iter().flatten().flatten();
         let mut flows: Vec<_> = places.map(|place| (place.flow, place.counts)).collect();
-        flows.sort_unstable_by_key(|(flow, counts)| (std::cmp::Reverse(counts.frames_in), *flow));
+        flows.sort_unstable_by_key(|(flow, counts)| (std::cmp::Reverse(sort.figure(counts)), *flow));
         flows.truncate(count);
         flows
     }
@@ -252,7 +276,7 @@ mod tests {
         }
         assert!(flows.known() <= SETS * WAYS);
         assert!(flows.forgotten() > 90_000);
-        let top = flows.top(5);
+        let top = flows.top(5, Sort::Frames);
         assert!(top.iter().all(|(_, counts)| counts.frames_in == 80_000 && counts.payload_bytes == 800_000), "{top:?}");
     }
 
@@ -266,7 +290,7 @@ mod tests {
         }
         a.merge(&b);
         assert_eq!((a.known(), a.forgotten()), (75, 0));
-        assert_eq!(a.top(1)[0].1.frames_in, 4);
-        assert_eq!(a.top(100).iter().map(|(_, counts)| counts.frames_in).sum::<u64>(), 200);
+        assert_eq!(a.top(1, Sort::Frames)[0].1.frames_in, 4);
+        assert_eq!(a.top(100, Sort::Frames).iter().map(|(_, counts)| counts.frames_in).sum::<u64>(), 200);
     }
 }

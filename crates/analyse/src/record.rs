@@ -16,7 +16,7 @@
 //! contradicts itself is refused, so no sum of records can overflow ([`COUNT_MAX`]).
 
 use crate::cost::Prices;
-use crate::report::{FileLine, Report, Rules};
+use crate::report::{FileLine, Listing, Report, Rules};
 use crate::tally::{Beside, Tally};
 use serde::{Deserialize, Serialize};
 
@@ -148,9 +148,9 @@ impl Record {
         std::iter::once(&self.rules).chain(self.tally.beside.iter().map(|beside| &beside.rules)).collect()
     }
 
-    /// The report on these captures, with these prices for the estimate of CPU time.
-    pub fn report(&self, prices: Prices) -> Report {
-        Report::new(&self.tally, self.rules.clone(), prices, self.files.clone())
+    /// The report on these captures, with these prices for the estimate of CPU time and these flows listed.
+    pub fn report(&self, prices: Prices, listing: Listing) -> Report {
+        Report::new(&self.tally, self.rules.clone(), prices, listing, self.files.clone())
     }
 }
 

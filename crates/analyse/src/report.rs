@@ -5,6 +5,7 @@
 pub use crate::acks::Acks;
 use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
+use crate::flows::Sort;
 use crate::link::{ReservedBits, UnknownLinks};
 pub use crate::rules::Rules;
 use crate::tally::{Beside, Tally};
@@ -12,8 +13,14 @@ use crate::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Flows that are listed.
-pub const TOP_FLOWS: usize = 10;
+/// The flows that a report lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Listing {
+    /// The most that are listed.
+    pub top: usize,
+    /// The order in which they are listed.
+    pub sort: Sort,
+}
 
 /// The figures of one or several captures.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -62,8 +69,10 @@ pub struct Report {
     pub cpu: Estimate,
     /// These rules and others on the same frames, side by side.
     pub profiles: Vec<ProfileLine>,
-    /// The flows with the most frames.
+    /// The flows that come first in the order of `flows_by`.
     pub flows: Vec<FlowLine>,
+    /// The figure by which flows are ordered.
+    pub flows_by: Sort,
     /// How many flows are in the table. If some lost their place, figures of flows are lower
     /// bounds.
     pub flows_known: usize,
@@ -179,9 +188,9 @@ fn profiles(tally: &Tally, rules: &Rules, prices: Prices) -> Vec<ProfileLine> {
 
 impl Report {
     /// The figures of a tally, which these rules made.
-    pub fn new(tally: &Tally, rules: Rules, prices: Prices, files: Vec<FileLine>) -> Report {
+    pub fn new(tally: &Tally, rules: Rules, prices: Prices, listing: Listing, files: Vec<FileLine>) -> Report {
         let [p50, p99, max] = tally.delays.percentiles();
-        let flows = tally.flows.top(TOP_FLOWS).into_iter().map(|(flow, counts)| FlowLine {
+        let flows = tally.flows.top(listing.top, listing.sort).into_iter().map(|(flow, counts)| FlowLine {
             source: std::net::SocketAddr::new(flow.src(), flow.src_port()).to_string(),
             destination: std::net::SocketAddr::new(flow.dst(), flow.dst_port()).to_string(),
             frames_in: counts.frames_in,
@@ -221,6 +230,7 @@ impl Report {
             acks: Acks::of(tally),
             cpu,
             flows: flows.collect(),
+            flows_by: listing.sort,
             flows_known: tally.flows.known(),
             flows_forgotten: tally.flows.forgotten(),
             unknown_links: tally.unknown_links.clone(),

@@ -5,6 +5,7 @@ mod make;
 use baton_analyse::Analysis;
 use baton_analyse::classifier::Classifier;
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
+use baton_analyse::flows::Sort;
 use baton_analyse::link_type;
 use baton_analyse::read::Input;
 use baton_analyse::study::{self, Progress};
@@ -135,7 +136,7 @@ fn lengths_come_from_the_ip_header_and_of_0_from_the_wire() {
     for capture in [snapped, zero] {
         let tally = analyse(capture);
         assert_eq!((tally.frames_in, tally.eliminated), (3, 2));
-        assert_eq!(tally.flows.top(1)[0].1.payload_bytes, 300);
+        assert_eq!(tally.flows.top(1, Sort::Frames)[0].1.payload_bytes, 300);
     }
 }
 
@@ -151,7 +152,7 @@ fn a_frame_check_sequence_is_no_payload() {
         capture.extend(make::pcap_record(order, 0, 0, frame.len() as u32, &frame));
     }
     let tally = analyse(capture);
-    assert_eq!((tally.eliminated, tally.flows.top(1)[0].1.payload_bytes), (2, 300));
+    assert_eq!((tally.eliminated, tally.flows.top(1, Sort::Frames)[0].1.payload_bytes), (2, 300));
     assert_eq!((tally.wire_bytes, tally.reserved_bits.headers), (3 * 154, 0));
 }
 
@@ -247,7 +248,7 @@ fn segments_inside_tunnels_join_as_behind_their_end() {
         assert_eq!(tally.tunnelled.inner.into_iter().collect::<Vec<_>>(), [(name[0], 20)]);
         assert!(tally.tunnelled.tunnels.is_empty());
         // The flow is the inner one, and so is its payload.
-        let (flow, counts) = tally.flows.top(1)[0];
+        let (flow, counts) = tally.flows.top(1, Sort::Frames)[0];
         assert_eq!((flow.src_port(), counts.payload_bytes), (9, 2000), "{}", name[0]);
         // Without a look inside, nothing joins.
         assert_eq!(analyse(make::pcap(1, &frames)).eliminated, 0);
@@ -273,7 +274,7 @@ fn tunnels_within_tunnels_are_entered_up_to_four_deep() {
     for depth in 1..=4 {
         let tally = inside(&nested(depth));
         assert_eq!((tally.eliminated, tally.tunnelled.inner.values().sum::<u64>()), (2, 3), "{depth}");
-        assert!(tally.flows.top(1)[0].0.is_v6());
+        assert!(tally.flows.top(1, Sort::Frames)[0].0.is_v6());
     }
     let tally = inside(&nested(5));
     assert_eq!((tally.eliminated, tally.reasons.get("not_tcp")), (0, Some(&3)));

@@ -8,14 +8,18 @@ mod traffic;
 
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::cost::Prices;
+use baton_analyse::flows::Sort;
 use baton_analyse::read::Input;
 use baton_analyse::record::{COUNT_MAX, Record, RecordError};
-use baton_analyse::report::{FileLine, Rules};
+use baton_analyse::report::{FileLine, Listing, Rules};
 use baton_analyse::study::{self, Progress, Study};
 use baton_analyse::{Analysis, gro};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::io::Cursor;
+
+/// The flows of a report.
+const LISTING: Listing = Listing { top: 10, sort: Sort::Frames };
 
 fn limits(profile: Profile) -> Limits {
     Limits::of(profile)
@@ -108,9 +112,9 @@ fn merged_in_any_order_they_are_the_record_of_one_process() {
         assert_eq!(whole.tally.flows.forgotten(), 0, "equality is promised while no flow lost its place");
         let parts = captures.iter().enumerate().map(|(name, capture)| record(name, capture, limits)).collect();
         let merged = merge_somehow(parts, &mut dice);
-        let mut report = merged.report(Prices::default());
+        let mut report = merged.report(Prices::default(), LISTING);
         report.files.sort();
-        assert_eq!(report, whole.report(Prices::default()), "seed {seed}");
+        assert_eq!(report, whole.report(Prices::default(), LISTING), "seed {seed}");
         assert_eq!(value(merged), value(whole), "seed {seed}");
     }
     assert!(kinds.iter().all(|count| *count > 0), "no capture has a tunnel, an unknown link or damage: {kinds:?}");

@@ -121,3 +121,30 @@ fn acks_are_counted_as_captured_as_made_and_as_templates() {
         assert!(said.lines().any(|found| found == line), "{line}: {said}");
     }
 }
+
+#[test]
+fn flows_are_listed_as_many_and_in_the_order_that_is_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    // Port 1 has most frames, of which none can be joined, port 2 most bytes, port 3 most frames that are joined.
+    let alone = (0..60).map(|n| frame(1, 1 + n * 500, 100));
+    let large = (0..20).map(|n| frame(2, 1 + n * 20_000, 9000));
+    let bulk = (0..40).map(|n| frame(3, 1 + n * 100, 100));
+    let file = write(dir.path(), "a.pcap", &make::pcap(1, &alone.chain(large).chain(bulk).collect::<Vec<_>>()));
+    let order = |words: &[&str]| {
+        let report = json(&[&[&*file], words].concat());
+        let ports = report["flows"].as_array().unwrap().iter().map(|flow| {
+            let source = flow["source"].as_str().unwrap();
+            source.rsplit(':').next().unwrap().parse().unwrap()
+        });
+        ports.collect::<Vec<u16>>()
+    };
+    assert_eq!(order(&[]), [1, 3, 2]);
+    assert_eq!(order(&["--sort", "frames", "--top", "1"]), [1]);
+    assert_eq!(order(&["--sort", "bytes"]), [2, 1, 3]);
+    assert_eq!(order(&["--sort", "gain", "--top", "2"]), [3, 1]);
+    assert_eq!(order(&["--top", "0"]), [0_u16; 0]);
+    assert!(!text(&[&file, "--top", "0"]).contains("largest flows"));
+    let said = text(&[&file, "--sort", "bytes"]);
+    let first = said.lines().skip_while(|line| !line.starts_with("flows with most payload")).nth(1).unwrap();
+    assert_eq!(first.split_whitespace().collect::<Vec<_>>().join(" "), "10.0.0.1:2 > 10.0.0.2:80 20 180000 0.0 %");
+}

@@ -7,9 +7,10 @@ use crate::commands::measuring;
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::{Limits, Profile};
 use baton_analyse::cost::Prices;
+use baton_analyse::flows::Sort;
 use baton_analyse::gro;
 use baton_analyse::read::Live;
-use baton_analyse::report::{FileLine, Report, Rules};
+use baton_analyse::report::{FileLine, Listing, Report, Rules};
 use baton_analyse::rules::Given;
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
@@ -58,6 +59,14 @@ pub struct Args {
 /// The forms of the report.
 #[derive(clap::Args, Debug)]
 pub struct Output {
+    /// List this many flows
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+
+    /// List the flows with most frames, most bytes of payload, or most frames that are joined to another
+    #[arg(long, value_enum, value_name = "BY", default_value_t = By::Frames)]
+    sort: By,
+
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -65,6 +74,24 @@ pub struct Output {
     /// Write an HTML page with plots to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+}
+
+/// An order of flows.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    Frames,
+    Bytes,
+    Gain,
+}
+
+impl From<By> for Sort {
+    fn from(by: By) -> Sort {
+        match by {
+            By::Frames => Sort::Frames,
+            By::Bytes => Sort::Bytes,
+            By::Gain => Sort::Gain,
+        }
+    }
 }
 
 /// The parameters of the CPU cost model.
@@ -118,7 +145,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         // A report of zeros would say that there is nothing to gain.
         return files::complain(&lines);
     }
-    let report = Report::new(analysis.tally(), rules, prices, lines);
+    let report = Report::new(analysis.tally(), rules, prices, args.output.listing(), lines);
     args.output.give(&report, args.many.takes_stdout())?;
     files::complain(&report.files)
 }
@@ -131,6 +158,11 @@ fn others(chosen: &Given) -> Vec<Given> {
 }
 
 impl Output {
+    /// The flows that are listed.
+    pub fn listing(&self) -> Listing {
+        Listing { top: self.top, sort: self.sort.into() }
+    }
+
     /// Writes the page, and prints the report unless something else is on standard output.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     };
     // Their order in the files is that in which they were finished.
     all.files.sort_unstable();
-    let report = all.report(prices);
+    let report = all.report(prices, args.output.listing());
     args.output.give(&report, false)?;
     if bad > 0 {
         return Err(anyhow::anyhow!("{bad} lines are no records of these captures; the report covers the others"));

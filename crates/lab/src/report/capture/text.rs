@@ -4,6 +4,7 @@ use super::{cautions, delay, length, model, percent, profiles, rules, sentence, 
 use crate::report::short;
 use crate::report::wrap::{COLUMNS, row, wrap};
 use baton_analyse::acks::{Acks, SizeFrom};
+use baton_analyse::flows::Sort;
 use baton_analyse::report::Report;
 use std::fmt::Write as _;
 
@@ -84,9 +85,15 @@ fn flows(report: &Report) -> String {
     if report.flows.is_empty() {
         return String::new();
     }
-    let mut out = format!("\n{:<46} {:>10} {:>12} {:>8}\n", "largest flows", "in", "out", "joined");
+    let (title, second) = match report.flows_by {
+        Sort::Frames => ("largest flows", "out"),
+        Sort::Bytes => ("flows with most payload", "bytes"),
+        Sort::Gain => ("flows with most joined frames", "out"),
+    };
+    let mut out = format!("\n{title:<46} {:>10} {second:>12} {:>8}\n", "in", "joined");
     for flow in &report.flows {
-        let figures = format!(" {:>10} {:>12} {:>8}", flow.frames_in, flow.frames_out, percent(flow.eliminated_share));
+        let second = if report.flows_by == Sort::Bytes { flow.payload_bytes } else { flow.frames_out };
+        let figures = format!(" {:>10} {second:>12} {:>8}", flow.frames_in, percent(flow.eliminated_share));
         let mut name = format!("{} > {}", flow.source, flow.destination);
         if 2 + name.len() > COLUMNS {
             let _ = writeln!(out, "  {} >", flow.source);
