@@ -8,6 +8,8 @@ const SET_NS: u64 = 1_000_000_000;
 /// Time as the frames of one capture tell it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
+    /// The first frame's stamp.
+    pub first_ns: Option<u64>,
     last_ns: Option<u64>,
     /// The latest stamp since the clock was set.
     latest_ns: u64,
@@ -22,7 +24,7 @@ impl Clock {
     #[inline]
     pub fn on(&mut self, stamp_ns: u64) {
         let Some(last) = self.last_ns.replace(stamp_ns) else {
-            self.latest_ns = stamp_ns;
+            (self.first_ns, self.latest_ns) = (Some(stamp_ns), stamp_ns);
             return;
         };
         if let Some(step) = stamp_ns.checked_sub(self.latest_ns) {
@@ -50,7 +52,7 @@ mod tests {
         let second = 1_000_000_000;
         let stamps = [10 * second, 10 * second - 5, 10 * second + 7, 2 * second, 3 * second, u64::MAX, 0];
         stamps.into_iter().for_each(|stamp| clock.on(stamp));
-        assert_eq!((clock.back, clock.last_ns()), (3, 0));
+        assert_eq!((clock.back, clock.first_ns, clock.last_ns()), (3, Some(10 * second), 0));
         assert_eq!(clock.passed_ns, 7 + second + (u64::MAX - 3 * second));
     }
 }

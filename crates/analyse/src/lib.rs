@@ -35,6 +35,7 @@ mod joiner;
 pub mod link;
 pub mod link_type;
 mod names;
+pub mod per_file;
 mod prefetch_unsafe;
 pub mod read;
 pub mod receiver;

@@ -12,9 +12,17 @@ pub const IPV4: u16 = 228;
 pub const IPV6: u16 = 229;
 pub const LINUX_SLL2: u16 = 276;
 
-/// The name of a link type that is often seen in captures and cannot be read here.
+/// The name of a link type that can be read, or is often seen in captures and cannot.
 pub fn name(link: u16) -> Option<&'static str> {
     Some(match link {
+        NULL => "NULL",
+        ETHERNET => "ETHERNET",
+        RAW | RAW_BSD | RAW_OPENBSD => "RAW",
+        LOOP => "LOOP",
+        LINUX_SLL => "LINUX_SLL",
+        IPV4 => "IPV4",
+        IPV6 => "IPV6",
+        LINUX_SLL2 => "LINUX_SLL2",
         9 => "PPP",
         50 => "PPP_HDLC",
         51 => "PPP_ETHER",

@@ -7,6 +7,8 @@ use crate::classifier::Tunnelled;
 use crate::cost::{Estimate, Prices};
 use crate::flows::Sort;
 use crate::link::{ReservedBits, UnknownLinks};
+use crate::per_file::Figures;
+use crate::read::Facts;
 pub use crate::rules::Rules;
 use crate::tally::{Beside, Tally};
 use crate::verdict::Verdict;
@@ -156,13 +158,19 @@ pub struct FlowLine {
 }
 
 /// One capture.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLine {
     /// Path of the capture.
     pub path: String,
     /// The error that stopped the reading before the file's end.
     pub trouble: Option<String>,
+    /// Its size on disk in bytes, if it is a regular file.
+    pub bytes: Option<u64>,
+    /// The facts that its headers state, if it has any that can be read.
+    pub facts: Option<Facts>,
+    /// The figures of this capture alone; `None` if it could not be opened.
+    pub figures: Option<Figures>,
 }
 
 fn share(part: u64, of: u64) -> f64 {

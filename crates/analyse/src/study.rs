@@ -4,7 +4,7 @@
 //! that to its results; at the end these are added to one another. No count depends on the
 //! order.
 
-use crate::read::{Cut, Damage, Frame, Input, OpenError, Reader, Sink};
+use crate::read::{Cut, Damage, Facts, Frame, Input, OpenError, Reader, Sink};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -57,11 +57,17 @@ pub struct Progress {
 
 /// How the reading of one file went.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct Outcome<D> {
     /// The capture file.
     pub path: PathBuf,
     /// The error that stopped the reading before the file's end.
     pub trouble: Option<Trouble>,
+    /// Its size on disk in bytes, if it is a regular file.
+    pub bytes: Option<u64>,
+    /// The facts that its headers state.
+    pub facts: Option<Facts>,
+    /// A digest of the study of this file alone; `None` if it could not be opened.
+    pub digest: Option<D>,
 }
 
 /// An event that stops the reading of a file.
@@ -104,7 +110,10 @@ impl<S: Sink> Sink for Counting<'_, S> {
 /// # Errors
 /// The event that stopped it before its end; the frames before that are in `study`.
 pub fn read(input: Input, study: &mut impl Study, progress: &Progress) -> Result<(), Trouble> {
-    let mut reader = Reader::new(input);
+    read_from(&mut Reader::new(input), study, progress)
+}
+
+fn read_from(reader: &mut Reader, study: &mut impl Study, progress: &Progress) -> Result<(), Trouble> {
     let mut sink = Counting { study, frames: 0 };
     let outcome = loop {
         let before = sink.frames;
@@ -122,45 +131,43 @@ pub fn read(input: Input, study: &mut impl Study, progress: &Progress) -> Result
 }
 
 /// Reads all `files`, on `threads` threads at most, and gives the study of them all with
-/// how each went, in their order.
-pub fn read_all<S: Study>(
+/// how each went, in their order. Only the `digest` of each file's own study is kept; `each`
+/// is shown that study as soon as its file has been read. Threads call both at the same time.
+pub fn read_all<S: Study, D: Send>(
     files: &[PathBuf],
     threads: usize,
     make: impl Fn() -> S + Sync,
+    digest: impl Fn(&S) -> D + Sync,
     progress: &Progress,
-) -> (S, Vec<Outcome>) {
-    read_each(files, threads, make, progress, |_, _| ())
-}
-
-/// Does the same, and shows `each` file's own study as soon as the file has been read. Threads call it at the same
-/// time.
-pub fn read_each<S: Study>(
-    files: &[PathBuf],
-    threads: usize,
-    make: impl Fn() -> S + Sync,
-    progress: &Progress,
-    each: impl Fn(&Outcome, &S) + Sync,
-) -> (S, Vec<Outcome>) {
+    each: impl Fn(&Outcome<D>, &S) + Sync,
+) -> (S, Vec<Outcome<D>>) {
     let next = AtomicUsize::new(0);
     let outcomes = Mutex::new(Vec::new());
     let work = || {
         let mut all = make();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(path) = files.get(at) else { break };
+            let Some(path) = files.get(at) else { return all };
             let mut study = make();
+            let (mut facts, mut kept) = (None, None);
             let trouble = if progress.stop.load(Ordering::Relaxed) {
                 Some(Trouble::Stopped)
             } else {
                 let input = Input::open(path, &progress.bytes).map_err(Trouble::from);
-                input.and_then(|input| read(input, &mut study, progress)).err()
+                let read = input.and_then(|input| {
+                    let mut reader = Reader::new(input);
+                    let outcome = read_from(&mut reader, &mut study, progress);
+                    (facts, kept) = (reader.facts(), Some(digest(&study)));
+                    outcome
+                });
+                read.err()
             };
-            let outcome = Outcome { path: path.clone(), trouble };
+            let bytes = path.metadata().ok().filter(|facts| facts.is_file()).map(|facts| facts.len());
+            let outcome = Outcome { path: path.clone(), trouble, bytes, facts, digest: kept };
             each(&outcome, &study);
             all.merge(study);
             outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((at, outcome));
         }
-        all
     };
     let all = thread::scope(|scope| {
         let others: Vec<_> = (1..threads.clamp(1, files.len().max(1))).map(|_| scope.spawn(work)).collect();

@@ -198,6 +198,8 @@ pub struct Tally {
     pub acks: [Acks; 2],
     /// Bytes on the wire of frames that only acknowledge (`no_payload`).
     pub ack_bytes: u64,
+    /// The earliest of the captures' first stamps, in nanoseconds since 1970.
+    pub start_ns: Option<u64>,
     /// Time that passed in the captures, in nanoseconds, each by itself.
     pub passed_ns: u64,
     /// Frames whose time stamps went back.
@@ -339,6 +341,7 @@ impl Study for Analysis {
             delays: heard.delays,
             acks: heard.acks,
             ack_bytes: std::mem::take(&mut self.ack_bytes),
+            start_ns: clock.first_ns,
             passed_ns: clock.passed_ns,
             stamps_back: clock.back,
         });
@@ -371,6 +374,7 @@ impl Tally {
         self.delays.merge(&other.delays);
         self.acks.iter_mut().zip(other.acks).for_each(|(ours, theirs)| *ours += theirs);
         self.ack_bytes += other.ack_bytes;
+        self.start_ns = self.start_ns.into_iter().chain(other.start_ns).min();
         self.passed_ns = self.passed_ns.saturating_add(other.passed_ns);
         self.stamps_back += other.stamps_back;
         self.lengths_bounded += other.lengths_bounded;

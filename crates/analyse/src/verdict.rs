@@ -3,7 +3,7 @@
 use crate::gro::Alone;
 use crate::tally::Tally;
 use baton_coalesce::Reason;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The share of CPU time, of 1, from which it helps.
 const ENOUGH: f64 = 0.1;
@@ -13,7 +13,7 @@ const FEW: u64 = 100;
 const JOINED: f64 = 0.05;
 
 /// The kinds of answers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
     /// It saves a tenth of the CPU time or more, by the model.

@@ -148,3 +148,109 @@ fn flows_are_listed_as_many_and_in_the_order_that_is_asked_for() {
     let first = said.lines().skip_while(|line| !line.starts_with("flows with most payload")).nth(1).unwrap();
     assert_eq!(first.split_whitespace().collect::<Vec<_>>().join(" "), "10.0.0.1:2 > 10.0.0.2:80 20 180000 0.0 %");
 }
+
+#[test]
+fn one_capture_has_its_facts_and_several_a_line_each() {
+    let dir = tempfile::tempdir().unwrap();
+    let order = make::Order { big: false };
+    let mut pcap = make::pcap_header(order, make::MICROS, 1);
+    for n in 0..200_u32 {
+        let frame = frame(9, 1 + n * 1000, 1000);
+        pcap.extend(make::pcap_record(order, 1_700_000_000 + n / 100, n % 100 * 10, frame.len() as u32, &frame));
+    }
+    let file = write(dir.path(), "a.pcap", &pcap);
+    let said = text(&[&file]);
+    for (name, value) in [
+        ("capture", &*file),
+        ("format", "pcap 2.4, little endian"),
+        ("link type", "ETHERNET (1)"),
+        ("snap length", "262144 bytes"),
+        ("start", "Tue, 14 Nov 2023 22:13:20 UTC"),
+        ("duration", "1.00 s"),
+        ("records", "200"),
+        ("size", &format!("{} bytes", pcap.len())),
+    ] {
+        let shown = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(&format!("{name} {value}")), "{name}: {said}");
+    }
+    // Of pcapng the interfaces of all sections count, and a snapshot length of 0 is no bound.
+    let order = make::Order { big: true };
+    let enhanced = |at| make::enhanced(order, 0, at, 1054, &frame(9, 1, 1000));
+    let pcapng = [
+        make::section(order),
+        make::interface(order, 1, 96, &[]),
+        make::interface(order, 101, 128, &[]),
+        enhanced(5_000_000),
+        make::section(order),
+        make::interface(order, 1, 0, &[]),
+        enhanced(7_000_000),
+    ]
+    .concat();
+    let other = write(dir.path(), "b.pcapng", &pcapng);
+    let cut = write(dir.path(), "cut.pcap", &pcap[..pcap.len() - 7]);
+    let output = trace(&["--json", &file, &other, &cut]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let [one, two, three] = [0, 1, 2].map(|at| &report["files"][at]);
+    assert_eq!(one["facts"]["link_types"], serde_json::json!([1]));
+    assert_eq!(one["facts"]["snap_length"].as_u64(), Some(262_144));
+    assert_eq!(one["bytes"].as_u64(), Some(pcap.len() as u64));
+    assert_eq!(one["figures"]["start_ns"].as_u64(), Some(1_700_000_000_000_000_000));
+    assert_eq!((one["figures"]["frames_in"].as_u64(), one["figures"]["eliminated"].as_u64()), (Some(200), Some(170)));
+    assert_eq!(one["figures"]["answer"].as_str(), Some("yes"));
+    assert_eq!((two["facts"]["format"].as_str(), two["facts"]["big_endian"].as_bool()), (Some("pcapng"), Some(true)));
+    assert_eq!(two["facts"]["link_types"], serde_json::json!([1, 101]));
+    assert_eq!((&two["facts"]["snap_length"], &two["facts"]["version"]), (&Value::Null, &serde_json::json!([1, 0])));
+    assert_eq!(
+        (two["figures"]["start_ns"].as_u64(), two["figures"]["seconds"].as_f64()),
+        (Some(5_000_000_000), Some(2.0))
+    );
+    assert_eq!(two["figures"]["answer"].as_str(), Some("cannot-tell"));
+    assert_eq!(three["figures"]["frames_in"].as_u64(), Some(199));
+    let output = trace(&[&file, &other, &cut]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = said
+        .lines()
+        .skip_while(|line| !line.starts_with("captures"))
+        .take_while(|line| !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let ends = |words: &[&str]| rows.iter().any(|row| row.ends_with(words));
+    assert!(ends(&["200", "85.0", "%", "yes"]), "{said}");
+    assert!(ends(&["2", "0.0", "%", "cannot", "tell"]), "{said}");
+    assert!(ends(&["199", "84.9", "%", "yes"]), "{said}");
+    assert!(rows.iter().any(|row| row.starts_with(&["damaged", "at", "byte"])), "{said}");
+}
+
+#[test]
+fn no_line_but_a_path_is_longer_than_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = dir.path().join("a-directory-with-a-name-of-sixty-characters-as-they-sometimes-are/and-another-one");
+    std::fs::create_dir_all(&long).unwrap();
+    // Addresses and ports that take as many characters as there can be.
+    let v6 = |n: u32| {
+        let mut packet = make::segment_v6(60_000, 1 + n * 1000, 1000);
+        packet[8..40].fill(0xfd);
+        packet[42..44].copy_from_slice(&60_001_u16.to_be_bytes());
+        make::ethernet(&[], 0x86dd, &packet)
+    };
+    let frames: Vec<_> = (0..200).flat_map(|n| [v6(n), frame(9, 1 + n * 1000, 1000)]).collect();
+    let whole = make::pcap(1, &frames);
+    let (good, cut) = (write(&long, "good.pcap", &whole), write(&long, "cut.pcap", &whole[..whole.len() - 7]));
+    let unread = write(&long, "unread.pcap", &make::pcap(127, &[vec![0; 60]]));
+    let dir_name = dir.path().to_string_lossy();
+    for words in [
+        &[&*good][..],
+        &[&*good, &*cut, &*unread],
+        &[&*cut, "--sort", "bytes"],
+        &[&*good, "--window-us", "18446744073709551", "--limit", "4294967295", "--sort", "gain"],
+        &["sweep", &*good],
+        &["sweep", "--profile", "ra", &*good, &*unread],
+    ] {
+        let said = String::from_utf8(trace(words).stdout).unwrap();
+        assert!(said.lines().count() > 20, "{words:?}: {said}");
+        for line in said.lines().filter(|line| !line.contains(&*dir_name)) {
+            assert!(line.chars().count() <= 80, "{words:?}: {line}");
+        }
+    }
+}

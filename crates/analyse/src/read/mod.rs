@@ -12,6 +12,7 @@
 //! Reading ends at the first damage, which is named by its offset in the (uncompressed)
 //! capture. Everything before it has been handed out.
 
+mod facts;
 pub mod foreign;
 mod input;
 mod live;
@@ -20,6 +21,7 @@ mod pcap;
 mod pcapng;
 mod zstd;
 
+pub use facts::Facts;
 use foreign::Foreign;
 pub use input::{Cut, Input, OpenError};
 pub use live::{ANY, Live};
@@ -102,6 +104,8 @@ pub struct Reader {
     input: Input,
     format: Format,
     long: Option<LongBlock>,
+    /// The facts of a capture that is over.
+    facts: Option<Facts>,
 }
 
 /// Tells whether the input begins as a capture does, behind compression, by its first four bytes.
@@ -117,7 +121,7 @@ const CUT: &str = "it ends in the middle of a record";
 impl Reader {
     /// Reads from `input`: pcap or pcapng, by its first bytes.
     pub fn new(input: Input) -> Reader {
-        Reader { input, format: Format::Unknown, long: None }
+        Reader { input, format: Format::Unknown, long: None, facts: None }
     }
 
     /// Hands the frames of one window to `sink`; false once there are no more.
@@ -127,6 +131,7 @@ impl Reader {
     pub fn read(&mut self, sink: &mut impl Sink) -> Result<bool, Damage> {
         let outcome = self.step(sink);
         if !matches!(outcome, Ok(true)) {
+            self.facts = self.facts();
             self.format = Format::Over;
         }
         let offset = self.long.take_if(|_| outcome.is_err()).map_or(self.input.offset(), |long| long.start);
@@ -136,6 +141,15 @@ impl Reader {
     /// Looks whether the file was cut since it was opened: then that is the cause of damage.
     pub fn cut(&self) -> Option<Cut> {
         self.input.cut()
+    }
+
+    /// The facts that the capture states about itself, as far as it was read; `None` until its format is known.
+    pub fn facts(&self) -> Option<Facts> {
+        match &self.format {
+            Format::Pcap(layout) => Some(layout.facts()),
+            Format::PcapNg(section) => section.facts(),
+            Format::Unknown | Format::Over => self.facts.clone(),
+        }
     }
 
     fn step(&mut self, sink: &mut impl Sink) -> Result<bool, String> {

@@ -18,6 +18,7 @@
 //! without. Only where an IP header has the length 0 would it count as payload; else the header
 //! says where the packet ends.
 
+use super::facts::{Facts, Interfaces};
 use super::{FRAME_MAX, Frame, Sink, Stop};
 use crate::prefetch_unsafe::prefetch;
 
@@ -47,6 +48,7 @@ pub struct Layout {
     /// Nanoseconds in a unit of the fraction.
     fraction_ns: u32,
     record_len: usize,
+    snapshot: u32,
     link: u16,
     /// Length of the frame check sequence at the end of each frame, in bytes.
     check_len: u32,
@@ -74,20 +76,29 @@ impl Layout {
     /// Reads a file's header.
     pub fn of(header: &[u8; HEADER_LEN]) -> Option<Layout> {
         let (big_endian, kind) = kind([header[0], header[1], header[2], header[3]])?;
-        let link = if big_endian { word::<true>(header, 20) } else { word::<false>(header, 20) };
+        let word = |at| if big_endian { word::<true>(header, at) } else { word::<false>(header, at) };
         let half = |at: usize| {
             let bytes = [header[at], header[at + 1]];
             if big_endian { u16::from_be_bytes(bytes) } else { u16::from_le_bytes(bytes) }
         };
+        let link = word(20);
         Some(Layout {
             version: (half(4), half(6)),
             big_endian,
             fraction_ns: if kind == NANOSECONDS { 1 } else { 1000 },
             record_len: RECORD_LEN + if kind == MODIFIED { MODIFIED_EXTRA } else { 0 },
+            snapshot: word(16),
             link: link as u16,
             check_len: if link & CHECK_KNOWN != 0 { 2 * (link >> 28) } else { 0 },
             reserved: link & RESERVED,
         })
+    }
+
+    /// The facts that the header states.
+    pub fn facts(&self) -> Facts {
+        let mut interface = Interfaces::default();
+        interface.add(self.link, self.snapshot);
+        interface.facts("pcap", self.version, self.big_endian)
     }
 
     /// Hands the records that are whole in `window` to `sink`; returns how many bytes they

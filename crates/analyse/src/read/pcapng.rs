@@ -13,6 +13,7 @@
 //! types are stepped over, however long they are. The option for the length of a frame check
 //! sequence is not read: whether it counts bits or bytes was never settled.
 
+use super::facts::{Facts, Interfaces};
 use super::{FRAME_MAX, Frame, Sink, Stop};
 
 /// The bytes that a section, and so a file, begins with; the same in both byte orders.
@@ -76,6 +77,10 @@ impl Interface {
 pub struct Section {
     big_endian: bool,
     interfaces: Vec<Interface>,
+    /// Version of the first section; `None` before it.
+    version: Option<(u16, u16)>,
+    /// The facts of the interfaces of all sections.
+    stated: Interfaces,
 }
 
 /// A block's body with the byte order to read it in.
@@ -149,14 +154,23 @@ impl Section {
             SIMPLE => self.simple(body, sink),
             PACKET => self.packet(body, sink),
             INTERFACE => self.interface(body, sink),
-            SECTION => {
-                self.interfaces.clear();
-                Some(())
-            }
+            SECTION => self.section(body),
             _ => Some(()),
         }
         .ok_or(Stop::Damage("a block that contradicts itself"))?;
         Ok(block.len())
+    }
+
+    /// The facts of all sections that were read.
+    pub fn facts(&self) -> Option<Facts> {
+        self.version.map(|version| self.stated.clone().facts("pcapng", version, self.big_endian))
+    }
+
+    fn section(&mut self, body: Body<'_>) -> Option<()> {
+        self.interfaces.clear();
+        let version = (body.half(4)?, body.half(6)?);
+        self.version.get_or_insert(version);
+        Some(())
     }
 
     #[inline(always)]
@@ -204,6 +218,7 @@ impl Section {
             at += 4 + usize::from(len).next_multiple_of(4);
         }
         (self.interfaces.len() < INTERFACES_MAX).then_some(())?;
+        self.stated.add(interface.link, interface.snapshot);
         self.interfaces.push(interface);
         if reserved != 0 {
             sink.reserved_bits(u32::from(reserved) << 16);

@@ -9,6 +9,7 @@ use baton_analyse::coalesce::{Limits, Profile};
 use baton_analyse::cost::Prices;
 use baton_analyse::flows::Sort;
 use baton_analyse::gro;
+use baton_analyse::per_file::Figures;
 use baton_analyse::read::Live;
 use baton_analyse::report::{FileLine, Listing, Report, Rules};
 use baton_analyse::rules::Given;
@@ -137,9 +138,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let stop = files::stop()?;
     let others = others(&given);
     let make = || Analysis::new(given, args.rules.classifier()).beside(&others);
+    let figures = |analysis: &Analysis| Figures::of(analysis.tally(), prices);
     let (analysis, lines) = match &args.interface {
-        Some(interface) => listen(interface, args.seconds, make(), &stop)?,
-        None => args.many.read(&args.files, make, &rules, &stop)?,
+        Some(interface) => listen(interface, args.seconds, make(), figures, &stop)?,
+        None => args.many.read(&args.files, make, figures, &rules, &stop)?,
     };
     if lines.iter().all(|line| line.trouble.is_some()) && analysis.tally().frames_in == 0 {
         // A report of zeros would say that there is nothing to gain.
@@ -186,12 +188,13 @@ impl Output {
 }
 
 /// Analyses the frames that pass an interface.
-fn listen(
+fn listen<S: Study>(
     interface: &str,
     seconds: Option<f64>,
-    mut analysis: Analysis,
+    mut study: S,
+    digest: impl Fn(&S) -> Figures,
     stop: &Stop,
-) -> anyhow::Result<(Analysis, Vec<FileLine>)> {
+) -> anyhow::Result<(S, Vec<FileLine>)> {
     let length = seconds.map(Duration::try_from_secs_f64).transpose();
     let length = length.map_err(|_| usage("--seconds is out of range", "give a number of at least 0"))?;
     let mut live = Live::open(interface).map_err(|error| {
@@ -211,7 +214,7 @@ fn listen(
         if left.is_zero() {
             break;
         }
-        match live.read(left.min(PATIENCE), &mut analysis) {
+        match live.read(left.min(PATIENCE), &mut study) {
             Ok(more) => frames += more,
             Err(error) => {
                 trouble = Some(error.to_string());
@@ -223,7 +226,7 @@ fn listen(
     }
     // Frames that arrived before the end count.
     for _ in 0..DRAIN {
-        if trouble.is_some() || live.read(Duration::ZERO, &mut analysis).unwrap_or(0) == 0 {
+        if trouble.is_some() || live.read(Duration::ZERO, &mut study).unwrap_or(0) == 0 {
             break;
         }
     }
@@ -232,8 +235,9 @@ fn listen(
     if dropped > 0 {
         trouble.get_or_insert_with(|| format!("{dropped} frames were lost because the machine is too busy"));
     }
-    analysis.end();
-    Ok((analysis, vec![FileLine { path: interface.to_owned(), trouble }]))
+    study.end();
+    let figures = Some(digest(&study));
+    Ok((study, vec![FileLine { path: interface.to_owned(), trouble, bytes: None, facts: None, figures }]))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use anyhow::Context;
 use baton_analyse::find;
+use baton_analyse::per_file::Figures;
 use baton_analyse::read::foreign::{self, Foreign};
 use baton_analyse::report::FileLine;
 use baton_analyse::study::{self, Outcome, Progress, Study, Trouble};
@@ -89,7 +90,8 @@ impl Captures {
     }
 }
 
-/// Reads captures, on all CPUs. Each one's own study goes to `each` as soon as it has been read, unless it was stopped;
+/// Reads captures, on all CPUs. Each line has the figures that `digest` finds in the study of
+/// its file, and that study goes to `each` as soon as it has been read, unless it was stopped;
 /// after an error of `each` no more are read.
 ///
 /// # Errors
@@ -97,6 +99,7 @@ impl Captures {
 pub fn read<S: Study>(
     captures: &Captures,
     make: impl Fn() -> S + Send + Sync,
+    digest: impl Fn(&S) -> Figures + Send + Sync,
     each: impl Fn(FileLine, &S) -> anyhow::Result<()> + Send + Sync,
     stop: &Stop,
 ) -> anyhow::Result<(S, Vec<FileLine>)> {
@@ -105,7 +108,7 @@ pub fn read<S: Study>(
     let progress = Progress::default();
     let bar = bar(*size);
     let failure = Mutex::new(None);
-    let each = |outcome: &Outcome, study: &S| {
+    let each = |outcome: &Outcome<Figures>, study: &S| {
         if matches!(outcome.trouble, Some(Trouble::Stopped)) {
             return;
         }
@@ -117,7 +120,7 @@ pub fn read<S: Study>(
     let this = thread::current();
     let (study, outcomes) = thread::scope(|scope| {
         let work = scope.spawn(|| {
-            let done = study::read_each(files, threads, make, &progress, each);
+            let done = study::read_all(files, threads, make, digest, &progress, each);
             this.unpark();
             done
         });
@@ -184,9 +187,10 @@ pub fn bar_of_live() -> ProgressBar {
     ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
 }
 
-fn line(outcome: &Outcome) -> FileLine {
+fn line(outcome: &Outcome<Figures>) -> FileLine {
     let trouble = outcome.trouble.as_ref().map(|trouble| baton_apps::fail::one_line(&anyhow::anyhow!("{trouble}")));
-    FileLine { path: outcome.path.display().to_string(), trouble }
+    let Outcome { path, bytes, facts, digest, .. } = outcome;
+    FileLine { path: path.display().to_string(), trouble, bytes: *bytes, facts: facts.clone(), figures: *digest }
 }
 
 /// Returns an error if any capture could not be read to its end.

@@ -2,6 +2,7 @@
 
 use super::files::{self, Captures};
 use baton_analyse::Analysis;
+use baton_analyse::per_file::Figures;
 use baton_analyse::read::{self, Input};
 use baton_analyse::record::Record;
 use baton_analyse::report::{FileLine, Rules};
@@ -42,6 +43,7 @@ impl Many {
         &self,
         named: &[PathBuf],
         make: impl Fn() -> Analysis + Send + Sync,
+        figures: impl Fn(&Analysis) -> Figures + Send + Sync,
         rules: &Rules,
         stop: &Stop,
     ) -> anyhow::Result<(Analysis, Vec<FileLine>)> {
@@ -53,7 +55,7 @@ impl Many {
                 return Err(usage(what, "write the path of a capture on each line"));
             }
         }
-        let Some(path) = &self.ndjson else { return files::read(&captures, make, |_, _| Ok(()), stop) };
+        let Some(path) = &self.ndjson else { return files::read(&captures, make, figures, |_, _| Ok(()), stop) };
         let out = Mutex::new(create(path)?);
         let each = |file: FileLine, analysis: &Analysis| {
             let record = Record::new(rules.clone(), vec![file], analysis.tally().clone());
@@ -62,7 +64,7 @@ impl Many {
             let written = out.write_all(line.as_bytes()).and_then(|()| out.flush());
             written.map_err(|error| usage(format!("cannot write {}: {error}", path.display()), "make room for it"))
         };
-        files::read(&captures, make, each, stop)
+        files::read(&captures, make, figures, each, stop)
     }
 
     /// True if the records go to standard output.

@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         });
     };
     // Their order in the files is that in which they were finished.
-    all.files.sort_unstable();
+    all.files.sort_by(|one, other| one.path.cmp(&other.path));
     let report = all.report(prices, args.output.listing());
     args.output.give(&report, false)?;
     if bad > 0 {

@@ -5,7 +5,9 @@ use super::rules::Rules;
 use crate::commands::measuring::Output;
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::Profile;
+use baton_analyse::cost::Prices;
 use baton_analyse::grid::Grid;
+use baton_analyse::per_file::Figures;
 use baton_analyse::report;
 use baton_analyse::sweep::Sweep;
 use baton_analyse::verdict::Verdict;
@@ -43,7 +45,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let (grid, analysis) = (Grid::new(limits, classifier.clone()), Analysis::new(limits, classifier.clone()));
         (Sweep::new(limits, classifier), (grid, analysis))
     };
-    let ((sweep, (cells, analysis)), files) = files::read(&captures, make, |_, _| Ok(()), &files::stop()?)?;
+    let digest = |(_, (_, analysis)): &(Sweep, (Grid, Analysis))| Figures::of(analysis.tally(), Prices::default());
+    let ((sweep, (cells, analysis)), files) = files::read(&captures, make, digest, |_, _| Ok(()), &files::stop()?)?;
     let unit = if limits.profile == Profile::Rsc { Unit::Bytes } else { Unit::Segments };
     let grid = grid::Grid::new(unit, cells.cells().copied().collect());
     // The memory that is enough does not depend on the CPU time that is saved.

@@ -1,6 +1,7 @@
 //! The report of `baton trace`, as text ([`text()`]) and as an HTML page ([`page()`]). Here are the
 //! words that both share.
 
+mod files;
 mod page;
 mod profiles;
 mod text;
@@ -82,8 +83,14 @@ fn acks_saved(acks: &Acks) -> String {
     )
 }
 
-/// Warnings that affect the results.
+/// Warnings that affect the results, the captures that were not read to their end among them.
 fn cautions(report: &Report) -> Vec<String> {
+    let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
+    warnings(report).into_iter().chain(files).collect()
+}
+
+/// Warnings that affect the results of all captures.
+fn warnings(report: &Report) -> Vec<String> {
     let links = report.unknown_links.cautions();
     let back = (report.stamps_back > 0).then(|| {
         format!("time stamps that go back: {}; delays and windows in time depend on them", report.stamps_back)
@@ -101,13 +108,5 @@ fn cautions(report: &Report) -> Vec<String> {
             report.flows_forgotten
         )
     });
-    let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
-    links
-        .chain(report.reserved_bits.caution())
-        .chain(tunnels)
-        .chain(back)
-        .chain(lengths)
-        .chain(forgotten)
-        .chain(files)
-        .collect()
+    links.chain(report.reserved_bits.caution()).chain(tunnels).chain(back).chain(lengths).chain(forgotten).collect()
 }

@@ -1,6 +1,7 @@
 //! The rules side by side, as text and as a table of the page.
 
 use super::percent;
+use crate::report::wrap::wrap;
 use baton_analyse::report::{ProfileLine, Report, Rules};
 use std::fmt::Write as _;
 
@@ -38,13 +39,8 @@ pub fn text(out: &mut String, report: &Report) {
     for line in &report.profiles {
         let name = format!("{}{}, {}", line.rules.profile, mark(report, line), about(&line.rules));
         let saved = format!("{:+.1} %", -line.cpu_saved * 100.0);
-        let _ = writeln!(
-            out,
-            "  {name:<26}{:>8}{:>10}{saved:>8}  {}",
-            percent(line.eliminated_share),
-            line.frames_out,
-            sizes(&line.rules)
-        );
+        let figures = format!("{:>8}{:>10}{saved:>8}", percent(line.eliminated_share), line.frames_out);
+        let _ = writeln!(out, "{}", wrap(&format!("  {name:<26}{figures}  {}", sizes(&line.rules)), 30));
     }
 }
 

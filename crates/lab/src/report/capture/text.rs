@@ -1,6 +1,6 @@
 //! The report of `baton trace` for a terminal, of which no line but a path takes more than 80 columns.
 
-use super::{cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
+use super::{delay, files, length, model, percent, profiles, rules, sentence, verdict, warnings};
 use crate::report::short;
 use crate::report::wrap::{COLUMNS, row, wrap};
 use baton_analyse::acks::{Acks, SizeFrom};
@@ -15,6 +15,7 @@ pub fn text(report: &Report, colour: bool) -> String {
     let _ = writeln!(out, "{bold}{}{plain}", wrap(&verdict(report), 0));
     let _ = writeln!(out, "{}", wrap(&sentence(report), 2));
     let _ = writeln!(out, "{}", wrap(&rules(&report.rules), 2));
+    out.push_str(&files::text(&report.files));
     out.push('\n');
     let facts = [
         ("runs of two or more", report.runs.to_string()),
@@ -33,8 +34,8 @@ pub fn text(report: &Report, colour: bool) -> String {
     counts(&mut out, "what ended runs", report.flushes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));
     out.push_str(&flows(report));
-    for caution in cautions(report) {
-        let _ = writeln!(out, "\n{}", wrap(&format!("note: {caution}"), 2));
+    for warning in warnings(report) {
+        let _ = writeln!(out, "\n{}", wrap(&format!("note: {warning}"), 2));
     }
     out
 }
@@ -102,4 +103,65 @@ fn flows(report: &Report) -> String {
         row(&mut out, &name, &figures);
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use baton_analyse::acks::Acks;
+    use baton_analyse::coalesce::{Checksums, Limits, Profile};
+    use baton_analyse::cost::Prices;
+    use baton_analyse::report::{self, Delay, FileLine, FlowLine, Listing, RunLength};
+    use baton_analyse::tally::Tally;
+
+    const HUGE: u64 = u64::MAX;
+
+    /// A report whose counts are as large as they can be.
+    fn huge(sort: Sort) -> Report {
+        let rules = report::Rules::of(&Limits::of(Profile::Rsc).into(), Checksums::Trust);
+        let listing = Listing { top: 10, sort };
+        let file = |path: &str| FileLine {
+            path: path.to_owned(),
+            trouble: Some(format!("damaged at byte {HUGE}: a block whose two lengths differ")),
+            bytes: Some(HUGE),
+            facts: None,
+            figures: None,
+        };
+        let mut report =
+            Report::new(&Tally::default(), rules, Prices::default(), listing, vec![file("a.pcap"), file("b.pcap")]);
+        (report.frames_in, report.frames_out, report.eliminated, report.runs) = (HUGE, HUGE, HUGE, HUGE);
+        (report.segments, report.wire_bytes, report.seconds, report.flows_forgotten) = (HUGE, HUGE, 1.8e10, HUGE);
+        (report.stamps_back, report.lengths_bounded) = (HUGE, HUGE);
+        report.added_delay_ns = Delay { p50: HUGE, p99: HUGE, max: HUGE, unmeasured: HUGE, histogram: Vec::new() };
+        let acks = &mut report.acks;
+        *acks = Acks { without: HUGE, with: HUGE, saved: HUGE, captured: HUGE, expanded: HUGE, ..*acks };
+        (acks.captured_bytes, acks.without_bytes, acks.saved_bytes) = (HUGE, HUGE, HUGE);
+        report.reasons.insert("traffic_class", HUGE);
+        report.profiles.push(report.profiles[0].clone());
+        report.profiles.iter_mut().for_each(|line| line.frames_out = HUGE);
+        report.run_lengths.push(RunLength { from: u32::MAX / 2, to: u32::MAX, runs: HUGE });
+        report.tunnelled.tunnels.insert("geneve", HUGE);
+        let address = "[fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd]:65535".to_owned();
+        report.flows.push(FlowLine {
+            source: address.clone(),
+            destination: address,
+            frames_in: HUGE,
+            frames_out: HUGE,
+            eliminated_share: 1.0,
+            payload_bytes: HUGE,
+        });
+        report
+    }
+
+    #[test]
+    fn the_largest_counts_fit_a_terminal() {
+        for sort in [Sort::Frames, Sort::Bytes, Sort::Gain] {
+            let said = text(&huge(sort), false);
+            for line in said.lines() {
+                assert!(line.chars().count() <= COLUMNS, "{line}");
+            }
+            // Each of them is there: as count of the verdict's line, of the flow, and so on.
+            assert!(said.matches(&HUGE.to_string()).count() > 20, "{said}");
+        }
+    }
 }
