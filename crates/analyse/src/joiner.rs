@@ -12,6 +12,24 @@ pub enum Joiner {
     Gro(Gro),
 }
 
+/// The fate of a frame in words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// One of the three below.
+    pub word: &'static str,
+    /// Why it goes on alone, or did not fit the run before; empty without a reason.
+    pub reason: &'static str,
+}
+
+impl Told {
+    /// It begins a run.
+    pub const START: &'static str = "start";
+    /// It is appended to one.
+    pub const APPEND: &'static str = "append";
+    /// It goes on alone.
+    pub const ALONE: &'static str = "alone";
+}
+
 /// Counts of the fates of all frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Outcome {
@@ -45,6 +63,27 @@ impl Joiner {
             }
             Joiner::Gro(gro) => matches!(gro.handle(frame, class, now_ns, sink), Fate::Alone(_)),
         }
+    }
+
+    /// The same in words, for a reader of each frame's fate.
+    pub fn tell<S>(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut S) -> Told
+    where
+        S: coalesce::Sink<u64> + gro::Sink,
+    {
+        let (word, reason) = match self {
+            Joiner::Paper(coalescer) => match coalescer.handle(class, now_ns, now_ns, sink) {
+                Verdict::Start => (Told::START, ""),
+                Verdict::Flush(cause) => (Told::START, cause.name()),
+                Verdict::Merge => (Told::APPEND, ""),
+                Verdict::Bypass(reason) => (Told::ALONE, reason.name()),
+            },
+            Joiner::Gro(gro) => match gro.handle(frame, class, now_ns, sink) {
+                Fate::Held(cause) => (Told::START, cause.map_or("", Flush::name)),
+                Fate::Joined => (Told::APPEND, ""),
+                Fate::Alone(alone) => (Told::ALONE, alone.name()),
+            },
+        };
+        Told { word, reason }
     }
 
     /// Ends all runs, and begins anew.

@@ -49,6 +49,7 @@ mod sys;
 pub mod tally;
 pub mod tunnel;
 pub mod verdict;
+pub mod verdicts;
 
 pub use read::{Damage, Frame, Input, Reader};
 pub use report::Report;

@@ -223,6 +223,92 @@ fn one_capture_has_its_facts_and_several_a_line_each() {
 }
 
 #[test]
+fn each_frame_has_a_line_with_its_verdict() {
+    let dir = tempfile::tempdir().unwrap();
+    let order = make::Order { big: false };
+    let mut capture = make::pcap_header(order, make::NANOS, 1);
+    // A run, an ACK between two flows, a gap, and a frame that is no IP.
+    let frames = [
+        frame(9, 1, 1000),
+        frame(8, 1, 1000),
+        frame(9, 1001, 1000),
+        frame(8, 7, 0),
+        frame(8, 1001, 1000),
+        frame(9, 9001, 1000),
+        frame(9, 10_001, 1000),
+        vec![0; 60],
+    ];
+    for (at, frame) in frames.iter().enumerate() {
+        capture.extend(make::pcap_record(order, 12, at as u32 * 3, frame.len() as u32, frame));
+    }
+    let file = write(dir.path(), "a.pcap", &capture);
+    let lines = dir.path().join("new/frames.csv");
+    let report = json(&[&file, "--verdicts", &lines.to_string_lossy()]);
+    let expected = "number,time,verdict,reason,run\n\
+                    1,12.000000000,start,,1\n\
+                    2,12.000000003,start,,2\n\
+                    3,12.000000006,append,,1\n\
+                    4,12.000000009,alone,no_payload,\n\
+                    5,12.000000012,start,,3\n\
+                    6,12.000000015,start,sequence,4\n\
+                    7,12.000000018,append,,4\n\
+                    8,12.000000021,alone,not_ip,\n";
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), expected);
+    assert_eq!((report["eliminated"].as_u64(), report["frames_in"].as_u64()), (Some(2), Some(8)));
+    let same = json(&[&file]);
+    assert_eq!(report, same, "the lines change the report");
+}
+
+#[test]
+fn the_lines_of_frames_agree_with_the_counts_of_captures() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = dir.path().join("frames.csv");
+    let lines = lines.to_string_lossy();
+    for name in ["tcp-timestamp-snapped.pcap", "ipv6-four-http-streams.pcap", "tcp-ssh-dups.pcap"] {
+        let file = format!("{}/../wire/tests/pcaps/{name}", env!("CARGO_MANIFEST_DIR"));
+        for profile in ["rsc", "ra"] {
+            let report = json(&[&file, "--profile", profile, "--verdicts", &lines]);
+            let text = std::fs::read_to_string(&*lines).unwrap();
+            let rows: Vec<Vec<&str>> = text.lines().skip(1).map(|line| line.split(',').collect()).collect();
+            let count = |word: &str| rows.iter().filter(|row| row[2] == word).count() as u64;
+            assert_eq!(Some(rows.len() as u64), report["frames_in"].as_u64(), "{name}");
+            assert_eq!(Some(count("append")), report["eliminated"].as_u64(), "{name}");
+            assert_eq!(Some(count("start") + count("alone")), report["frames_out"].as_u64(), "{name}");
+            for (reason, frames) in report["reasons"].as_object().unwrap() {
+                let alone = rows.iter().filter(|row| row[2] == "alone" && row[3] == reason).count() as u64;
+                assert_eq!(Some(alone), frames.as_u64(), "{name}: {reason}");
+            }
+            let mut lengths = std::collections::BTreeMap::<&str, u64>::new();
+            rows.iter().filter(|row| !row[4].is_empty()).for_each(|row| *lengths.entry(row[4]).or_default() += 1);
+            let runs = lengths.values().filter(|length| **length > 1).count() as u64;
+            assert_eq!(Some(runs), report["runs"].as_u64(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_file_of_verdicts_that_cannot_be_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a.pcap", &six_flows());
+    let link = dir.path().join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for (words, part) in [
+        (&[&*file, "--verdicts", "-"][..], "standard output"),
+        (&[&*file, &*file, "--verdicts", "x"], "several are named"),
+        (&[&*file, "--verdicts", &*file], "would overwrite"),
+        (&[&*file, "--verdicts", &link.to_string_lossy()], "would overwrite"),
+        (&[&*file, "--verdicts", "/dev/null/x"], "cannot write"),
+        (&[&*file, "--verdicts", "/dev/full"], "No space left"),
+    ] {
+        let output = trace(words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{words:?}: {said}");
+        assert!(said.contains(part) && said.contains("; ") && said.lines().count() == 1, "{words:?}: {said}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), six_flows(), "the capture was changed");
+}
+
+#[test]
 fn no_line_but_a_path_is_longer_than_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("a-directory-with-a-name-of-sixty-characters-as-they-sometimes-are/and-another-one");

@@ -110,8 +110,8 @@ impl Sink for () {
 pub enum Fate {
     /// It joined the packet held for its connection.
     Joined,
-    /// It is held.
-    Held,
+    /// It is held; the packet held before of its connection went on for this cause.
+    Held(Option<Flush>),
     /// It went on alone.
     Alone(Alone),
 }
@@ -216,7 +216,7 @@ impl Gro {
             Fate::Joined => self.counts.joined += 1,
             Fate::Alone(Alone::As(reason)) => self.counts.alone[reason as usize] += 1,
             Fate::Alone(Alone::Padded) => self.counts.padded += 1,
-            Fate::Held => {}
+            Fate::Held(_) => {}
         }
         if let Window::Frames(frames) = self.rules.window {
             self.window_frames += 1;
@@ -235,6 +235,7 @@ impl Gro {
     /// `tcp_gro_receive` and what follows it in `dev_gro_receive`.
     fn receive(&mut self, packet: &Packet<'_>, now_ns: u64, sink: &mut impl Sink) -> Fate {
         let (at, place) = self.find(packet);
+        let mut refused = None;
         if let Some(place) = place {
             match self.buckets[at][place].refusal(packet) {
                 None => {
@@ -247,7 +248,10 @@ impl Gro {
                     }
                     return Fate::Joined;
                 }
-                Some(cause) => self.end(at, place, cause, now_ns, sink),
+                Some(cause) => {
+                    refused = Some(cause);
+                    self.end(at, place, cause, now_ns, sink);
+                }
             }
         }
         if let Some(alone) = alone(packet) {
@@ -262,7 +266,7 @@ impl Gro {
         self.buckets[at].push(Held::new(slot, packet));
         self.last = Some((at, self.buckets[at].len() - 1));
         sink.start(slot, now_ns);
-        Fate::Held
+        Fate::Held(refused)
     }
 
     /// The list of a packet's connection, and the place in it of the one that is held.

@@ -74,6 +74,6 @@ fn a_frame_that_is_never_looked_at_lets_what_is_held_of_its_connection_wait() {
         let frame = Frame::whole(&bytes, Link::Ethernet);
         fates.push(gro.handle(&frame, &classify(&frame, Checksums::Trust), 0, &mut out));
     }
-    assert_eq!(fates, [Fate::Held, Fate::Alone(Alone::As(Reason::Fragment))]);
+    assert_eq!(fates, [Fate::Held(None), Fate::Alone(Alone::As(Reason::Fragment))]);
     assert!(out.0.is_empty());
 }

@@ -158,9 +158,17 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     if path == Path::new("-") {
         return Err(usage("a page cannot go to standard output, which has the report", "name a file"));
     }
+    create(path, |path| std::fs::write(path, text))
+}
+
+/// Makes a file by `make`, and its directory if necessary.
+///
+/// # Errors
+/// A usage error if it cannot be made.
+pub fn create<T>(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<T>) -> anyhow::Result<T> {
     let refuse = |error| usage(format!("cannot write {}: {error}", path.display()), "name another file");
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).map_err(refuse)?;
     }
-    std::fs::write(path, text).map_err(refuse)
+    make(path).map_err(refuse)
 }

@@ -1,8 +1,9 @@
 //! `baton trace FILE…`: applies one set of rules to captures or to live traffic.
 
-use super::files;
+use super::files::{self, Captures};
 use super::many::Many;
 use super::rules;
+use super::verdicts::Lines;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::{Limits, Profile};
@@ -49,6 +50,10 @@ pub struct Args {
 
     #[command(flatten)]
     many: Many,
+
+    /// Write a line for each frame to this file: number, time, verdict, reason and run, separated by commas
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["ndjson", "files_from"])]
+    verdicts: Option<PathBuf>,
 
     #[command(flatten)]
     prices: PriceArgs,
@@ -139,9 +144,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let others = others(&given);
     let make = || Analysis::new(given, args.rules.classifier()).beside(&others);
     let figures = |analysis: &Analysis| Figures::of(analysis.tally(), prices);
-    let (analysis, lines) = match &args.interface {
-        Some(interface) => listen(interface, args.seconds, make(), figures, &stop)?,
-        None => args.many.read(&args.files, make, figures, &rules, &stop)?,
+    let verdicts = args.verdicts.as_ref().map(|path| Lines::create(path, &args.files)).transpose()?;
+    let (analysis, lines) = match (&args.interface, &verdicts) {
+        (Some(interface), None) => listen(interface, args.seconds, make(), figures, &stop)?,
+        (None, None) => args.many.read(&args.files, make, figures, &rules, &stop)?,
+        (interface, Some(lines)) => {
+            let make = || (make(), lines.output.study(&given, args.rules.classifier()));
+            let figures = |study: &(Analysis, _)| figures(&study.0);
+            let ((analysis, _), lines) = match interface {
+                Some(interface) => listen(interface, args.seconds, make(), figures, &stop)?,
+                None => files::read(&Captures::named(&args.files)?, make, figures, |_, _| Ok(()), &stop)?,
+            };
+            (analysis, lines)
+        }
     };
     if lines.iter().all(|line| line.trouble.is_some()) && analysis.tally().frames_in == 0 {
         // A report of zeros would say that there is nothing to gain.
@@ -149,6 +164,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let report = Report::new(analysis.tally(), rules, prices, args.output.listing(), lines);
     args.output.give(&report, args.many.takes_stdout())?;
+    verdicts.map_or(Ok(()), Lines::finish)?;
     files::complain(&report.files)
 }
 

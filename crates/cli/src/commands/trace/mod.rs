@@ -7,6 +7,7 @@ mod merge;
 mod paper;
 mod rules;
 mod sweep;
+mod verdicts;
 
 /// Arguments of `baton trace`.
 #[derive(clap::Args, Debug)]
@@ -17,6 +18,7 @@ mod sweep;
         baton trace capture.pcap\n  \
         baton trace --profile ra --limit 44 day-*.pcapng.gz --json\n  \
         tcpdump -i eth0 -w - | baton trace - --html out/trace.html\n  \
+        baton trace capture.pcap --top 30 --sort gain --verdicts out/frames.csv\n  \
         baton trace -i eth0 --seconds 10\n  \
         baton trace sweep capture.pcap --html out/sweep.html\n  \
         baton trace --ndjson out/day.ndjson captures/\n  \
