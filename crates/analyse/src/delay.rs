@@ -117,12 +117,11 @@ impl Delays {
     }
 
     /// How many segments had which delay: bounds in nanoseconds, each with the segments of at most that delay, but
-    /// more than the bound before. The first bound is 0, the others are 1, 2 and 5 times the powers of ten; those
-    /// below the shortest delay and above the longest are left out. Delays count to three digits, as with
+    /// more than the bound before. The first bound is 0, if any segment was not held; the others are 1, 2 and 5 times
+    /// the powers of ten, from the shortest delay to the longest. Delays count to three digits, as with
     /// [`percentiles`](Self::percentiles).
     pub fn buckets(&self) -> Vec<(u64, u64)> {
         let mut buckets: Vec<(u64, u64)> = bounds().map(|bound| (bound, 0)).collect();
-        buckets[0].1 = self.zero;
         for step in self.histogram.iter_recorded() {
             let delay = self.histogram.lowest_equivalent(step.value_iterated_to());
             let bucket = buckets.partition_point(|(bound, _)| *bound < delay);
@@ -131,7 +130,8 @@ impl Delays {
         let is_used = |(_, segments): &(u64, u64)| *segments > 0;
         let end = buckets.iter().rposition(is_used).map_or(0, |last| last + 1);
         let start = buckets.iter().position(is_used).unwrap_or(0);
-        buckets.drain(start..end).collect()
+        let zero = Some((0, self.zero)).filter(is_used);
+        zero.into_iter().chain(buckets.drain(start..end)).collect()
     }
 
     /// Segments that were held, whether their delay was measured or not.
@@ -148,7 +148,7 @@ impl Delays {
 /// The bounds of buckets, the last above [`LONGEST_NS`].
 fn bounds() -> impl Iterator<Item = u64> {
     let of_power = |power| [1, 2, 5].map(|number| number * 10u64.pow(power));
-    iter::once(0).chain((0..19).flat_map(of_power)).chain(iter::once(10u64.pow(19)))
+    (0..19).flat_map(of_power).chain(iter::once(10u64.pow(19)))
 }
 
 /// Delays in their serialized form.
@@ -203,7 +203,8 @@ mod tests {
         let buckets = delays.buckets();
         let used: Vec<(u64, u64)> = buckets.iter().copied().filter(|(_, segments)| *segments > 0).collect();
         assert_eq!(used, [(0, 2), (1000, 1), (2000, 2), (10_000, 2), (5_000_000_000_000, 1)]);
-        assert_eq!((buckets.first(), buckets.last()), (used.first(), used.last()));
+        assert_eq!(buckets[..4], [(0, 2), (1000, 1), (2000, 2), (5000, 0)]);
+        assert_eq!(buckets.last(), used.last());
         // The longest delay that a stamp can say has a bucket too, and what is merged adds up.
         let mut longest = Delays::default();
         longest.add(u64::MAX);
