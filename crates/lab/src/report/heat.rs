@@ -1,7 +1,7 @@
 //! Heat maps as inline SVG: shares by two numbers, coloured by the page's style sheet.
 //!
 //! The colours run from 0 to 100 % on every map, so that maps can be compared. Each cell has its number;
-//! one cell can be marked with an outline. Twelve columns stay readable on a phone at 300 pixels.
+//! one cell can be marked with an outline. Twelve columns stay readable on a phone at 300 pixels, with labels of up to seven letters.
 //!
 //! ```text
 //!   ↓ entries      bytes →
@@ -10,15 +10,13 @@
 //!     2  48.3 [61.7] 63.0
 //! ```
 
+use super::axis::{self, WIDTH};
 use baton_apps::html_text::escape;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 312.0;
 /// Height of a row, and of a line of text.
 const ROW: f64 = 24.0;
 const LINE: f64 = 15.0;
-/// Width of a letter, at most.
-const LETTER: f64 = 6.5;
 /// Room beside the labels of rows.
 const GAP: f64 = 6.0;
 /// Cells of this width have room for a decimal.
@@ -61,11 +59,15 @@ impl HeatMap {
         if cells.is_empty() {
             return None;
         }
-        let letters = self.rows.iter().map(|label| label.chars().count()).max().unwrap_or(0);
-        let left = LETTER * letters as f64 + GAP;
-        let width = (WIDTH - 1.0 - left) / self.columns.len() as f64;
+        let left = self.rows.iter().map(|label| axis::width(label)).fold(0.0, f64::max) + GAP;
         let titles = self.titles();
-        let top = LINE * (titles.len() + 1) as f64;
+        let widest = self.columns.iter().map(|label| axis::width(label)).fold(0.0, f64::max);
+        let columns = self.columns.len() as f64;
+        // Labels that are wider than their columns stand on two lines in turn, and the last needs room beside it.
+        let beside = ((widest - (WIDTH - left) / columns) / 2.0).max(1.0);
+        let width = (WIDTH - left - beside) / columns;
+        let lines = if widest + 2.0 > width { 2 } else { 1 };
+        let top = LINE * (titles.len() + lines) as f64;
         let height = top + ROW * self.rows.len() as f64 + 1.0;
         let mut svg = format!(
             "<svg class=\"plot heat\" data-plot=\"{id}\" data-marks=\"{marks}\" viewBox=\"0 0 {WIDTH} {height}\" \
@@ -78,7 +80,7 @@ impl HeatMap {
             let _ = write!(svg, "<g transform=\"translate(0 {})\">{texts}</g>", LINE * (line + 1) as f64 - 4.0);
         }
         for (number, label) in self.columns.iter().enumerate() {
-            let (x, y) = (left + width * (number as f64 + 0.5), top - 4.0);
+            let (x, y) = (left + width * (number as f64 + 0.5), top - 4.0 - LINE * (number % lines) as f64);
             let _ = write!(svg, "<text class=\"label middle\" x=\"{x:.1}\" y=\"{y}\">{}</text>", escape(label));
         }
         for (number, label) in self.rows.iter().enumerate() {
@@ -131,18 +133,18 @@ impl HeatMap {
 
     /// The titles of both axes: on one line where there is room.
     fn titles(&self) -> Vec<String> {
-        let rows = format!("<text class=\"label\" x=\"0\" y=\"0\">↓ {}</text>", escape(&self.rows_title));
-        let columns =
-            format!("<text class=\"label value\" x=\"{WIDTH}\" y=\"0\">{} →</text>", escape(&self.columns_title));
-        // Each has an arrow and a space, and there is a gap between the two.
-        let letters = self.rows_title.chars().count() + self.columns_title.chars().count() + 6;
-        if LETTER * letters as f64 > WIDTH { vec![columns, rows] } else { vec![rows + &columns] }
+        let (rows, columns) = (format!("↓ {}", self.rows_title), format!("{} →", self.columns_title));
+        let together = axis::width(&rows) + axis::width(&columns) + GAP <= WIDTH;
+        let rows = format!("<text class=\"label\" x=\"0\" y=\"0\">{}</text>", escape(&rows));
+        let columns = format!("<text class=\"label value\" x=\"{WIDTH}\" y=\"0\">{}</text>", escape(&columns));
+        if together { vec![rows + &columns] } else { vec![columns, rows] }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::colours::{contrast, modes};
 
     fn map() -> HeatMap {
         HeatMap {
@@ -194,6 +196,20 @@ mod tests {
     }
 
     #[test]
+    fn labels_wider_than_their_columns_are_on_two_lines() {
+        let heights = |label: &str| {
+            let svg =
+                HeatMap { columns: vec![label.to_owned(); 12], shares: vec![vec![0.5; 12]], ..map() }.render().unwrap();
+            let labels = svg
+                .split("class=\"label middle\"")
+                .skip(1)
+                .map(|rest| rest.split(" y=").nth(1).unwrap()[..5].to_owned());
+            labels.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!([heights("64"), heights("65536")], [1, 2]);
+    }
+
+    #[test]
     fn long_titles_of_axes_have_a_line_each() {
         let long = "bytes of payload that a run may have at most";
         let svg = HeatMap { columns_title: long.into(), ..map() }.render().unwrap();
@@ -204,26 +220,14 @@ mod tests {
     /// The number in a cell is readable (a contrast of 4.5) whatever its share, in light and in dark.
     #[test]
     fn numbers_are_readable_on_every_colour() {
-        let style = include_str!("style.css");
-        let (light, dark) = style.split_once("@media (prefers-color-scheme: dark)").unwrap();
-        for mode in [light, dark] {
-            let value = |name: &str| mode.split(&format!("--{name}: ")).nth(1).unwrap().split(';').next().unwrap();
-            let colour = |name: &str| {
-                let digits = value(name).trim_start_matches('#').to_owned();
-                [0, 2, 4].map(|at| f64::from(u8::from_str_radix(&digits[at..at + 2], 16).unwrap()) / 255.0)
-            };
-            // Relative luminance (WCAG 2.1).
-            let luminance = |rgb: [f64; 3]| {
-                let linear = rgb.map(|v| if v <= 0.03928 { v / 12.92 } else { ((v + 0.055) / 1.055).powf(2.4) });
-                0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-            };
-            let most: f64 = value("heat").parse().unwrap();
-            let (card, baton, ink) = (colour("card"), colour("baton"), luminance(colour("ink")));
+        for mode in modes() {
+            let most: f64 = mode.value("heat").parse().unwrap();
+            let (card, baton) = (mode.colour("card"), mode.colour("baton"));
             for share in [0.0, 0.5, 1.0] {
                 let cover = most * share;
-                let behind = luminance([0, 1, 2].map(|i| card[i] * (1.0 - cover) + baton[i] * cover));
-                let contrast = (ink.max(behind) + 0.05) / (ink.min(behind) + 0.05);
-                assert!(contrast >= 4.5, "{contrast:.2} at {share}: {}", value("ink"));
+                let behind = [0, 1, 2].map(|i| card[i] * (1.0 - cover) + baton[i] * cover);
+                let contrast = contrast(mode.colour("ink"), behind);
+                assert!(contrast >= 4.5, "{contrast:.2} at {share} on {}", mode.value("card"));
             }
         }
     }

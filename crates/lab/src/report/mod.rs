@@ -6,10 +6,13 @@
 //! baseline. Connections that move have a chapter of their own ([`moves`]), and so have programs of one
 //! machine ([`both_ends`]).
 
+mod axis;
 pub mod both_ends;
 pub mod bump;
 pub mod capture;
 pub mod claim;
+#[cfg(test)]
+mod colours;
 pub mod grid;
 pub mod heat;
 pub mod html;
@@ -251,9 +254,28 @@ pub fn short(value: f64) -> String {
     }
 }
 
+/// A count with a comma between its thousands.
+pub fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn thousands_are_apart() {
+        let texts = [0, 999, 1000, 123_456, 1_234_567].map(thousands);
+        assert_eq!(texts, ["0", "999", "1,000", "123,456", "1,234,567"]);
+    }
 
     #[test]
     fn figures_follow_from_a_run() {
