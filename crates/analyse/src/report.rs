@@ -158,7 +158,7 @@ pub struct FlowLine {
 }
 
 /// One capture.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FileLine {
     /// Path of the capture.

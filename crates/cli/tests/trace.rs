@@ -385,6 +385,47 @@ fn text_and_page_say_what_the_figures_say() {
 }
 
 #[test]
+fn the_page_names_the_capture_and_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "a capture.pcap", &bulk());
+    let page = dir.path().join("page.html");
+    for words in [&[][..], &["sweep"]] {
+        trace(&[words, &["--html", &page.to_string_lossy(), &file]].concat());
+        let page = std::fs::read_to_string(&page).unwrap();
+        let command = [&["baton", "trace"], words, &["--html"]].concat().join(" ");
+        assert!(page.contains(&format!("<li>{file}</li>")), "{page}");
+        assert!(page.contains(&format!("<code>{command} ")) && page.contains(&format!(" '{file}'</code>")), "{page}");
+    }
+}
+
+#[test]
+fn the_first_of_many_bad_captures_are_named_and_the_others_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole = bulk();
+    let files: Vec<String> =
+        (0..50).map(|number| write(dir.path(), &format!("{number}.pcap"), &whole[..whole.len() - 7])).collect();
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    for words in [&[][..], &["sweep"]] {
+        let output = trace(&[words, &files].concat());
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let (_, note) = said.split_once("50 of 50 captures were not read to their end").unwrap();
+        assert_eq!(note.lines().filter(|line| line.contains("damaged at byte")).count(), 3, "{said}");
+        assert!(note.ends_with("\n  and 47 more\n"), "{said}");
+    }
+}
+
+#[test]
+fn the_delay_of_every_measured_segment_is_in_the_histogram() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = json(&trace(&["--json", &write(dir.path(), "a.pcap", &bulk())]));
+    let delay = &report["added_delay_ns"];
+    let buckets = delay["histogram"].as_array().unwrap();
+    let segments: u64 = buckets.iter().map(|bucket| bucket["segments"].as_u64().unwrap()).sum();
+    assert_eq!(Some(segments), report["segments"].as_u64(), "{report}");
+    assert!(buckets.last().unwrap()["up_to"].as_u64() >= delay["max"].as_u64(), "{report}");
+}
+
+#[test]
 fn a_sweep_has_every_point_in_every_form() {
     let dir = tempfile::tempdir().unwrap();
     let file = write(dir.path(), "a.pcap", &bulk());

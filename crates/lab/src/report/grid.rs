@@ -1,5 +1,6 @@
 //! How much memory coalescing needs, in words, as a table, as comma-separated values and for an HTML page.
 
+use super::heat::{HeatMap, Marked};
 use super::wrap::wrap;
 use baton_analyse::grid::{Cell, Knee, WITHIN_PERCENT};
 use baton_analyse::verdict::{Answer, Verdict};
@@ -131,22 +132,43 @@ impl Grid {
         self.cells.iter().map(row).collect()
     }
 
-    /// The grid as a table of an HTML page.
+    /// The grid as a heat map of an HTML page, with the knee in words.
     pub fn html(&self) -> String {
-        let heads: String = self.sizes().map(|size| format!("<th>{}</th>", escape(&self.size(size)))).collect();
-        let cell = |cell: &Cell| {
-            let (share, memory) = (share(cell), memory(cell.memory_bytes));
-            let share = if self.is_knee(cell) { format!("<strong>{share}</strong>") } else { share };
-            format!("<td>{share}<br><span class=\"soft\">{memory}</span></td>")
+        let of = |row: &[Cell]| row.iter().map(Cell::share).collect::<Vec<_>>();
+        let place = |knee: &Knee| {
+            let row = self.rows().position(|row| row.contains(&knee.at))?;
+            let column = self.sizes().position(|size| size == knee.at.size)?;
+            Some(Marked { row, column, title: self.point(&knee.at) })
         };
-        let row =
-            |row: &[Cell]| format!("<tr><th>{}</th>{}</tr>", row[0].entries, row.iter().map(cell).collect::<String>());
+        let map = HeatMap {
+            id: "memory".to_owned(),
+            title: "Share of frames joined".to_owned(),
+            columns_title: match self.unit {
+                Unit::Bytes => "size of a run".to_owned(),
+                Unit::Segments => "segments in a run".to_owned(),
+            },
+            columns: self.sizes().map(|size| self.column(size)).collect(),
+            rows_title: "entries".to_owned(),
+            rows: self.rows().map(|row| row[0].entries.to_string()).collect(),
+            shares: self.rows().map(of).collect(),
+            marked: self.knee.as_ref().and_then(place),
+        };
+        let Some(svg) = map.render() else { return String::new() };
+        let knee =
+            self.knee.map_or(String::new(), |knee| format!(" The outline is the knee: {}.", self.point(&knee.at)));
         format!(
-            "<h2>By memory</h2><p class=\"soft\">Share of frames joined, by entries and size of a run, each with its \
-             memory. {}</p><div class=\"scroll\"><table><thead><tr><th>entries</th>{heads}</tr></thead><tbody>{}</tbody>\
-             </table></div>",
+            "<h2>By memory</h2><p class=\"soft\">{}{}</p><figure><h3>Share of frames joined <span class=\"soft\">% of \
+             frames</span></h3>{svg}</figure>",
             self.about(),
-            self.rows().map(row).collect::<String>()
+            escape(&knee)
         )
+    }
+
+    /// A size where there is little room.
+    fn column(&self, size: u32) -> String {
+        match self.unit {
+            Unit::Bytes if u64::from(size).is_multiple_of(KIB) => format!("{}K", u64::from(size) / KIB),
+            _ => size.to_string(),
+        }
     }
 }

@@ -10,6 +10,7 @@ mod axis;
 pub mod both_ends;
 pub mod bump;
 pub mod capture;
+mod caution;
 pub mod claim;
 #[cfg(test)]
 mod colours;
@@ -24,6 +25,7 @@ mod matrix_page;
 pub mod moves;
 mod moves_page;
 mod nanoseconds;
+pub mod origin;
 pub mod plot;
 mod ratio;
 pub mod sweep;

@@ -1,10 +1,12 @@
 //! The results of `baton trace sweep`, as a table, as comma-separated values and as an HTML page.
 
 use super::capture::rules;
+use super::caution::Caution;
 use super::grid::Grid;
-use super::html;
 use super::lines::{Line, Lines};
+use super::origin::Origin;
 use super::wrap::wrap;
+use super::{html, thousands};
 use baton_analyse::classifier::Tunnelled;
 use baton_analyse::link::{ReservedBits, UnknownLinks};
 use baton_analyse::report::{FileLine, Rules};
@@ -41,11 +43,6 @@ impl Outcome {
         Axis::ALL.into_iter().map(of).filter(|(_, points)| !points.is_empty())
     }
 
-    /// Warnings that affect the results.
-    fn cautions(&self) -> impl Iterator<Item = String> {
-        self.unknown_links.cautions().chain(self.reserved_bits.caution()).chain(self.tunnelled.cautions())
-    }
-
     /// The points as comma-separated values, with those of the grid behind the others.
     pub fn csv(&self) -> String {
         let mut out = "axis,value,frames_in,frames_out,eliminated,runs,entries,size\n".to_owned();
@@ -66,21 +63,32 @@ impl Outcome {
             let _ = writeln!(out, "\n{} ({})", axis.name(), axis.about());
             for point in points {
                 let bar = "█".repeat((point.share() * 30.0).round() as usize);
-                let (share, runs) = (point.share() * 100.0, point.runs);
+                let (share, runs) = (point.share() * 100.0, thousands(point.runs));
                 let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
             }
         }
         for caution in self.cautions() {
-            let _ = writeln!(out, "\n{}", wrap(&format!("note: {caution}"), 2));
+            caution.text(&mut out);
         }
         out
     }
 
+    fn cautions(&self) -> impl Iterator<Item = Caution> {
+        let reserved = self.reserved_bits.caution().map(Caution::new);
+        let tunnels = self.tunnelled.cautions().map(Caution::new);
+        Caution::links(&self.unknown_links)
+            .into_iter()
+            .chain(reserved)
+            .chain(tunnels)
+            .chain(Caution::files(&self.files))
+    }
+
     /// The points as plots.
-    pub fn page(&self) -> String {
+    pub fn page(&self, origin: &Origin) -> String {
         let mut body = format!("<p class=\"soft\">{}</p>", escape(&rules(&self.rules)));
+        origin.html(&mut body, &self.files);
         for caution in self.cautions() {
-            let _ = write!(body, "<p class=\"caution\">{}.</p>", escape(&caution));
+            caution.html(&mut body);
         }
         body.push_str(&self.grid.html());
         body.push_str("<h2>One number at a time</h2><div class=\"plots\">");

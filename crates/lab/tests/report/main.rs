@@ -4,6 +4,7 @@
 //! that were broken on purpose.
 
 mod browser;
+mod trace;
 
 use baton_apps::measure::Cpu;
 use baton_lab::papers::lc2006::{Direction, Outcome, Point, Way as TceWay};

@@ -3,6 +3,7 @@
 use super::files::{self, Captures};
 use super::many::Many;
 use super::rules;
+use super::typed;
 use super::verdicts::Lines;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
@@ -187,7 +188,7 @@ impl Output {
     /// If the page cannot be written, or standard output is closed.
     pub fn give(&self, report: &Report, stdout_taken: bool) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
-            measuring::write(path, &capture::page(report))?;
+            measuring::write(path, &capture::page(report, &typed::origin()))?;
         }
         let mut stdout = std::io::stdout().lock();
         if stdout_taken {

@@ -2,6 +2,7 @@
 
 use super::files::{self, Captures};
 use super::rules::Rules;
+use super::typed;
 use crate::commands::measuring::Output;
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::Profile;
@@ -61,7 +62,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         tunnelled: sweep.tunnelled().clone(),
         files,
     };
-    let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), outcome.page());
+    let page = outcome.page(&typed::origin());
+    let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), page);
     args.output.give(&findings)?;
     files::complain(&outcome.files)
 }

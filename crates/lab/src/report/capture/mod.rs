@@ -9,7 +9,8 @@ mod text;
 pub use page::page;
 pub use text::text;
 
-use super::short;
+use super::caution::Caution;
+use super::{short, thousands};
 use baton_analyse::report::{Acks, Report, Rules, RunLength};
 
 /// The rules in a line.
@@ -50,10 +51,10 @@ fn verdict(report: &Report) -> String {
 fn sentence(report: &Report) -> String {
     format!(
         "{} of {} frames ({}) would be joined to another; a stack would see {}",
-        report.eliminated,
-        report.frames_in,
+        thousands(report.eliminated),
+        thousands(report.frames_in),
         percent(report.eliminated_share),
-        report.frames_out,
+        thousands(report.frames_out),
     )
 }
 
@@ -72,41 +73,45 @@ fn model(report: &Report) -> String {
 
 fn delay(report: &Report) -> String {
     let delay = &report.added_delay_ns;
-    let unmeasured = if delay.unmeasured > 0 { format!(" ({} not measured)", delay.unmeasured) } else { String::new() };
+    let unmeasured = match delay.unmeasured {
+        0 => String::new(),
+        unmeasured => format!(" ({} not measured)", thousands(unmeasured)),
+    };
     format!("p50 {}, p99 {}, max {}{unmeasured}", time(delay.p50), time(delay.p99), time(delay.max))
 }
 
 fn acks_saved(acks: &Acks) -> String {
     format!(
         "{} of {} that a receiver makes without runs (one template for a run; {} in the captures)",
-        acks.saved, acks.without, acks.captured
+        thousands(acks.saved),
+        thousands(acks.without),
+        thousands(acks.captured)
     )
 }
 
 /// Warnings that affect the results, the captures that were not read to their end among them.
-fn cautions(report: &Report) -> Vec<String> {
-    let files = report.files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?)));
-    warnings(report).into_iter().chain(files).collect()
+fn cautions(report: &Report) -> Vec<Caution> {
+    warnings(report).into_iter().chain(Caution::files(&report.files)).collect()
 }
 
 /// Warnings that affect the results of all captures.
-fn warnings(report: &Report) -> Vec<String> {
-    let links = report.unknown_links.cautions();
+fn warnings(report: &Report) -> Vec<Caution> {
+    let links = Caution::links(&report.unknown_links);
+    let reserved = report.reserved_bits.caution().map(Caution::new);
     let back = (report.stamps_back > 0).then(|| {
-        format!("time stamps that go back: {}; delays and windows in time depend on them", report.stamps_back)
+        let back = thousands(report.stamps_back);
+        Caution::new(format!("time stamps that go back: {back}; delays and windows in time depend on them"))
     });
-    let tunnels = report.tunnelled.cautions();
+    let tunnels = report.tunnelled.cautions().map(Caution::new);
     let lengths = (report.lengths_bounded > 0).then(|| {
-        format!(
-            "lengths that the frame's IP header contradicts: {}; what the header says counts",
-            report.lengths_bounded
-        )
+        let lengths = thousands(report.lengths_bounded);
+        Caution::new(format!("lengths that the frame's IP header contradicts: {lengths}; what the header says counts"))
     });
     let forgotten = (report.flows_forgotten > 0).then(|| {
-        format!(
-            "more flows than the table holds: {} lost their place, figures of flows are lower bounds",
-            report.flows_forgotten
-        )
+        let lost = thousands(report.flows_forgotten);
+        Caution::new(format!(
+            "more flows than the table holds: {lost} lost their place, figures of flows are lower bounds"
+        ))
     });
-    links.chain(report.reserved_bits.caution()).chain(tunnels).chain(back).chain(lengths).chain(forgotten).collect()
+    links.into_iter().chain(reserved).chain(tunnels).chain(back).chain(lengths).chain(forgotten).collect()
 }

@@ -35,7 +35,7 @@ pub fn text(report: &Report, colour: bool) -> String {
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));
     out.push_str(&flows(report));
     for warning in warnings(report) {
-        let _ = writeln!(out, "\n{}", wrap(&format!("note: {warning}"), 2));
+        warning.text(&mut out);
     }
     out
 }
