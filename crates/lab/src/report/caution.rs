@@ -11,11 +11,11 @@ use std::fmt::Write as _;
 /// As many things of a kind are named at once.
 const FEW: usize = 3;
 
-/// A warning.
+/// A warning about results: a sentence, and the things that it concerns if they are several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Caution {
     says: String,
-    /// The things that it is about, if they are several.
+    /// Empty if the sentence says all.
     each: Vec<String>,
 }
 

@@ -4,7 +4,7 @@ use baton_lab::report::origin::Origin;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// What a page that is made now says of how it came to be.
+/// Says how a page came to be that is made now.
 pub fn origin() -> Origin {
     Origin::now(typed(std::env::args_os()))
 }
