@@ -6,7 +6,7 @@ use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::cost::Prices;
 use baton_analyse::flows::Sort;
 use baton_analyse::grid::Grid;
-use baton_analyse::read::{Frame, Sink};
+use baton_analyse::read::Frame;
 use baton_analyse::report::{DelayBucket, FileLine, FlowLine, Listing, Report, Rules};
 use baton_analyse::study::Study;
 use baton_analyse::sweep::{Axis, Point, Sweep};
@@ -31,7 +31,7 @@ fn segment(seq: u32, payload: usize) -> Vec<u8> {
 }
 
 /// A bulk transfer, and frames of link types that cannot be read.
-fn traffic(study: &mut (impl Study + Sink)) {
+fn traffic(study: &mut impl Study) {
     for number in 0..500 {
         let data = segment(1 + 1000 * number, 1000);
         let frame = |data, link| Frame {
