@@ -14,7 +14,7 @@ use crate::counts::{Counts, Runner, Skips};
 use crate::run::{self, cargo};
 use crate::setup::{self, Setup};
 use crate::steps::{Outcome, Steps};
-use crate::{chores, packages, rfc, tidy};
+use crate::{chores, packages, python, rfc, tidy};
 
 /// Longest a step may take in CI, where nobody sees it hang. The longest, building and running
 /// the tests, takes some 32 minutes on two cores; the others four together, of 60 for all.
@@ -42,6 +42,7 @@ pub fn command(flags: &[&str]) -> Result<ExitCode> {
         component("clippy", "clippy", &["--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
     });
     tests(&mut steps, "tests", &mut workspace_tests());
+    steps.count("Python module", python::test);
     if !quick {
         tests(&mut steps, "rings under loom", &mut model_checks());
         steps.check("documentation", documentation);

@@ -1,7 +1,7 @@
 //! Chores of the project, as `cargo xtask COMMAND`.
 //!
 //! Make and CI only call this. Each command is a module: `setup` (system
-//! packages), `check` (`test`: the list of steps), `tidy`, `packages`, `rfc`, `beside`,
+//! packages), `check` (`test`: the list of steps), `tidy`, `packages`, `rfc`, `python`, `beside`,
 //! `bench` (with `plot`), `dist`, and `chores` for those that only start a program. `graph`
 //! says which packages need which. `steps` runs a list of steps and
 //! prints their summary; `counts` reads what the test runner says.
@@ -21,6 +21,7 @@ mod graph;
 mod guest;
 mod packages;
 mod plot;
+mod python;
 mod rfc;
 mod run;
 mod setup;
@@ -48,6 +49,7 @@ cargo xtask COMMAND
   packages [--build]         check the crates that can be published, as packages; --build also
                              builds each from its package alone
   rfc [--json] [--check]     requirements of RFC 9293 and 5961: met, tested, or why not
+  python                     the Python module: its wheel, installed afresh, and its tests
   sim [ARGUMENTS]            simulated worlds, e.g. --seeds 2000 --from 1
   interop [--bytes N]        against the kernel: every port, MTU and IP version, with and
                              without faults, N bytes each way (1 GiB; takes an hour)
@@ -98,6 +100,7 @@ fn dispatch(command: &str, rest: &[String]) -> Result<ExitCode> {
         "docs" => chores::docs(&flags(rest, &["--write"])?),
         "packages" => packages::command(&flags(rest, &["--build"])?),
         "rfc" => rfc::command(&flags(rest, &["--json", "--check"])?),
+        "python" => python::command(&flags(rest, &[])?),
         "sim" => chores::sim(rest),
         "interop" => chores::interop(rest),
         "bump" => chores::bump(rest),

@@ -2,8 +2,8 @@
 //!
 //! Each is probed for by the program that is used, so that programs installed by hand count.
 //! Missing packages are installed through apt as root; otherwise the one command to run is
-//! printed, with what works without it. The kernel that some tests boot, and CPython's tests,
-//! are unpacked next to cargo's output, not installed.
+//! printed, with what works without it. The kernel that some tests boot, CPython's tests, and what
+//! the Python module is built with lie next to cargo's output, and are not installed.
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
-use crate::{cpython, guest, run};
+use crate::{cpython, guest, python, run};
 
 /// A Debian package and why it is wanted.
 #[derive(Debug)]
@@ -141,6 +141,7 @@ pub fn ensure(for_run: bool) -> Result<Setup> {
         let fetched = [
             if guest::is_settled() { Ok(()) } else { guest::fetch() },
             if cpython::is_settled() { Ok(()) } else { cpython::fetch() },
+            if python::is_settled() { Ok(()) } else { environments().and_then(|()| python::fetch()) },
         ];
         fetched.into_iter().filter_map(Result::err).for_each(|e| println!("{e:#}"));
     }
@@ -169,6 +170,18 @@ fn ensure_packages(for_run: bool) -> Result<Setup> {
     } else {
         Setup::Incomplete(format!("Could not be installed; what needs them is skipped:\n{}", purposes(&still)))
     })
+}
+
+/// Installs what makes Python environments, where Debian has it apart from Python.
+fn environments() -> Result<()> {
+    if python::lacks_venv() {
+        anyhow::ensure!(
+            run::is_root() && run::on_path("apt-get"),
+            "the Python module is not tested: sudo apt-get install -y python3-venv"
+        );
+        run::succeed(&mut apt_install(&["python3-venv"]))?;
+    }
+    Ok(())
 }
 
 fn missing(for_run: bool) -> Vec<&'static Package> {

@@ -59,6 +59,20 @@ pub struct Input {
 enum Bytes {
     Read(Stream),
     Mapped(Mapped),
+    Held(Held),
+}
+
+/// A capture that is in memory as a whole.
+struct Held {
+    bytes: Box<dyn AsRef<[u8]> + Send>,
+    start: usize,
+}
+
+impl Held {
+    fn window(&self) -> &[u8] {
+        let bytes: &[u8] = (*self.bytes).as_ref();
+        &bytes[self.start..]
+    }
 }
 
 /// The source, and a buffer of its bytes.
@@ -112,12 +126,24 @@ impl Input {
         Ok(Input { bytes: Bytes::Read(Stream { source, buffer, start: 0, end: 0 }), file: None, offset: 0 })
     }
 
+    /// Reads bytes that are in memory, where they are unless they are compressed.
+    ///
+    /// # Errors
+    /// The decoder cannot be made.
+    pub fn held(bytes: impl AsRef<[u8]> + Send + 'static) -> io::Result<Input> {
+        match compression(bytes.as_ref()) {
+            Compression::None => Ok(Input { bytes: Bytes::Held(Held { bytes: Box::new(bytes), start: 0 }), offset: 0 }),
+            Compression::Gzip | Compression::Zstd => Input::read(Cursor::new(bytes)),
+        }
+    }
+
     /// The current window.
     #[inline]
     pub fn window(&self) -> &[u8] {
         match &self.bytes {
             Bytes::Read(stream) => &stream.buffer[stream.start..stream.end],
             Bytes::Mapped(mapped) => mapped.window(),
+            Bytes::Held(held) => held.window(),
         }
     }
 
@@ -132,6 +158,10 @@ impl Input {
                 stream.start += len;
             }
             Bytes::Mapped(mapped) => mapped.consume(len),
+            Bytes::Held(held) => {
+                assert!(len <= held.window().len(), "more consumed than there is");
+                held.start += len;
+            }
         }
         self.offset += len as u64;
     }
@@ -144,6 +174,7 @@ impl Input {
         match &mut self.bytes {
             Bytes::Read(stream) => stream.fill(),
             Bytes::Mapped(mapped) => mapped.fill(),
+            Bytes::Held(_) => Ok(false),
         }
     }
 
