@@ -23,6 +23,7 @@
 pub use baton_coalesce as coalesce;
 
 pub mod acks;
+pub mod asked;
 pub mod classifier;
 pub mod clock;
 pub mod cost;

@@ -24,6 +24,15 @@ impl Given {
     }
 }
 
+impl Given {
+    /// The other profiles, by their defaults: they are shown beside.
+    pub fn others(&self) -> Vec<Given> {
+        let papers = [Profile::Rsc, Profile::Ra].map(|profile| Limits::of(profile).into());
+        let all = papers.into_iter().chain([gro::Rules::default().into()]);
+        all.filter(|rules: &Given| rules.name() != self.name()).collect()
+    }
+}
+
 impl From<Limits> for Given {
     fn from(limits: Limits) -> Given {
         Given::Paper(limits)

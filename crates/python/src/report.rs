@@ -2,7 +2,9 @@
 
 use crate::error::RecordError;
 use baton_analyse::cost::Prices;
+use baton_analyse::flows::Sort;
 use baton_analyse::record::{self, Record};
+use baton_analyse::report::Listing;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -24,6 +26,9 @@ impl From<RecordFailure> for PyErr {
     }
 }
 
+/// The flows that a report lists.
+pub const LISTING: Listing = Listing { top: 10, sort: Sort::Frames };
+
 /// A record that was refused.
 pub struct RecordFailure(record::RecordError);
 
@@ -41,7 +46,8 @@ impl Report {
                 return Err(PyValueError::new_err(format!("a cost cannot be {price} ns; give a number of at least 0")));
             }
         }
-        serde_json::to_string(&self.record.report(prices)).map_err(|error| PyValueError::new_err(error.to_string()))
+        serde_json::to_string(&self.record.report(prices, LISTING))
+            .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 }
 

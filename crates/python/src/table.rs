@@ -3,7 +3,7 @@
 //! It is handed over through Arrow's C stream interface in a PyCapsule (the Arrow PyCapsule Interface), so the
 //! receiver takes the buffers themselves.
 
-use crate::report::Report;
+use crate::report::{LISTING, Report};
 use arrow_array::builder::{MapBuilder, StringBuilder, UInt64Builder};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, RecordBatchIterator, StringArray, UInt64Array};
@@ -43,7 +43,7 @@ fn refused(error: impl std::fmt::Display) -> PyErr {
 pub fn table(py: Python<'_>, reports: &Bound<'_, PyAny>) -> PyResult<Table> {
     let reports: Vec<Py<Report>> = reports.try_iter()?.map(|report| Ok(report?.extract()?)).collect::<PyResult<_>>()?;
     let batch = py.detach(|| {
-        let figures = |report: &Py<Report>| report.get().record.report(Prices::default());
+        let figures = |report: &Py<Report>| report.get().record.report(Prices::default(), LISTING);
         batch(&reports.iter().map(figures).collect::<Vec<_>>())
     });
     Ok(Table { batch: batch.map_err(refused)? })
@@ -178,7 +178,7 @@ fn batch(reports: Reports<'_>) -> Result<RecordBatch, ArrowError> {
         ("flows_forgotten", numbers(reports, |report| report.flows_forgotten), false),
         ("reasons", counts(reports, |report| &report.reasons)?, false),
         ("flushes", counts(reports, |report| &report.flushes)?, false),
-        ("tunnels", counts(reports, |report| &report.tunnels)?, false),
+        ("tunnels", counts(reports, |report| &report.tunnelled.tunnels)?, false),
         ("run_lengths", run_lengths(reports)?, false),
         ("profile", words(reports, |report| Some(&report.rules.profile)), false),
         ("cache", numbers(reports, |report| report.rules.cache.into()), false),

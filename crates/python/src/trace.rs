@@ -4,10 +4,13 @@ use crate::error::CaptureError;
 use crate::options::Options;
 use crate::report::Report;
 use baton_analyse::Analysis;
-use baton_analyse::coalesce::{Checksums, Limits};
+use baton_analyse::classifier::Classifier;
+use baton_analyse::cost::Prices;
+use baton_analyse::per_file::Figures;
 use baton_analyse::read::Input;
 use baton_analyse::record::Record;
 use baton_analyse::report::{FileLine, Rules};
+use baton_analyse::rules::Given;
 use baton_analyse::study::{self, Progress};
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -28,9 +31,9 @@ pub enum Source {
 ///
 /// ``source`` is the path of a capture (pcap or pcapng, plain or compressed with gzip or zstd), or its contents as
 /// bytes, which are not copied. Other threads run meanwhile. The keyword arguments are the options of ``baton trace``:
-/// ``profile`` ("rsc" or "ra"), ``cache`` (runs held at a time), ``buffer`` (bytes of payload in a run, rsc only),
-/// ``limit`` (segments in a run), ``window_packets`` (frames) or ``window_us`` (microseconds) until all runs are
-/// flushed, ``checksum`` ("trust" or "verify").
+/// ``profile`` ("rsc", "ra" or "gro"), ``cache`` (runs held at a time), ``buffer`` (bytes of payload in a run, rsc
+/// only), ``limit`` (segments in a run), ``window_packets`` (frames) or ``window_us`` (microseconds) until all runs are
+/// flushed, ``checksum`` ("trust" or "verify"), ``inner`` (look inside tunnels).
 ///
 /// Raises ``OSError`` if the file cannot be opened, ``CaptureError`` if it cannot be read to its end, ``ValueError``
 /// for an argument out of range.
@@ -42,23 +45,24 @@ pub enum Source {
 /// ...     baton_trace.trace(file.read(), profile="rsc").eliminated
 /// 25
 #[pyfunction]
-#[pyo3(signature = (source, *, profile = "rsc", cache = 4, buffer = None, limit = None, window_packets = None,
-                    window_us = None, checksum = "trust"))]
+#[pyo3(signature = (source, *, profile = "rsc", cache = None, buffer = None, limit = None, window_packets = None,
+                    window_us = None, checksum = "trust", inner = false))]
 #[expect(clippy::too_many_arguments, reason = "they are Python's keyword arguments")]
 pub fn trace(
     py: Python<'_>,
     source: Source,
     profile: &str,
-    cache: u32,
+    cache: Option<u32>,
     buffer: Option<u32>,
     limit: Option<u32>,
     window_packets: Option<u32>,
     window_us: Option<u64>,
     checksum: &str,
+    inner: bool,
 ) -> PyResult<Report> {
-    let options = Options { profile, cache, buffer, limit, window_packets, window_us, checksum };
-    let (limits, checksums) = options.rules()?;
-    let record = py.detach(|| read(source, limits, checksums)).map_err(exception)?;
+    let options = Options { profile, cache, buffer, limit, window_packets, window_us, checksum, inner };
+    let (given, classifier) = options.rules()?;
+    let record = py.detach(|| read(source, &given, classifier)).map_err(exception)?;
     let trouble = record.files.first().and_then(|file| file.trouble.clone().map(|trouble| (&file.path, trouble)));
     let Some((path, trouble)) = trouble else { return Ok(Report { record }) };
     let error = CaptureError::new_err(format!("{path}: {trouble}; the report covers what came before"));
@@ -76,7 +80,7 @@ fn exception((path, error): (String, io::Error)) -> PyErr {
     }
 }
 
-fn read(source: Source, limits: Limits, checksums: Checksums) -> Result<Record, (String, io::Error)> {
+fn read(source: Source, given: &Given, classifier: Classifier) -> Result<Record, (String, io::Error)> {
     let progress = Progress::default();
     let (path, input) = match source {
         Source::Bytes(bytes) => ("bytes".to_owned(), Input::held(bytes).map_err(|error| ("bytes".to_owned(), error))?),
@@ -87,10 +91,13 @@ fn read(source: Source, limits: Limits, checksums: Checksums) -> Result<Record, 
             (name.clone(), Input::open(file, &progress.bytes).map_err(|error| (name, error.source))?)
         }
     };
-    let mut analysis = Analysis::new(limits, checksums);
+    let rules = Rules::of(given, classifier.checksums());
+    let mut analysis = Analysis::new(*given, classifier).beside(&given.others());
     let trouble = study::read(input, &mut analysis, &progress).err().map(|trouble| trouble.to_string());
-    let rules = Rules::of(&limits, checksums);
-    Ok(Record::new(rules, vec![FileLine { path, trouble }], analysis.tally().clone()))
+    let tally = analysis.tally();
+    let figures = Some(Figures::of(tally, Prices::default()));
+    let file = FileLine { path, trouble, figures, ..FileLine::default() };
+    Ok(Record::new(rules, vec![file], tally.clone()))
 }
 
 /// The captures in a directory and below it, known by their contents, ordered by path.

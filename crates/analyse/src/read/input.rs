@@ -132,7 +132,10 @@ impl Input {
     /// The decoder cannot be made.
     pub fn held(bytes: impl AsRef<[u8]> + Send + 'static) -> io::Result<Input> {
         match compression(bytes.as_ref()) {
-            Compression::None => Ok(Input { bytes: Bytes::Held(Held { bytes: Box::new(bytes), start: 0 }), offset: 0 }),
+            Compression::None => {
+                let bytes = Bytes::Held(Held { bytes: Box::new(bytes), start: 0 });
+                Ok(Input { bytes, file: None, offset: 0 })
+            }
             Compression::Gzip | Compression::Zstd => Input::read(Cursor::new(bytes)),
         }
     }

@@ -40,13 +40,14 @@ class Table:
 def trace(
     source: str | PathLike[str] | bytes | bytearray,
     *,
-    profile: Literal["rsc", "ra"] = "rsc",
-    cache: int = 4,
+    profile: Literal["rsc", "ra", "gro"] = "rsc",
+    cache: int | None = None,
     buffer: int | None = None,
     limit: int | None = None,
     window_packets: int | None = None,
     window_us: int | None = None,
     checksum: Literal["trust", "verify"] = "trust",
+    inner: bool = False,
 ) -> Report: ...
 def find(directory: str | PathLike[str]) -> list[Path]: ...
 def table(reports: Iterable[Report]) -> Table: ...

@@ -235,7 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--address", help="a Ray cluster; else one is started here")
     parser.add_argument("--workers", type=int, metavar="N", help="workers of the one that is started here [all CPUs]")
     parser.add_argument("--html", metavar="FILE", help="write a page, with the program baton from the PATH")
-    parser.add_argument("--profile", choices=["rsc", "ra"], default="rsc")
+    parser.add_argument("--profile", choices=["rsc", "ra", "gro"], default="rsc")
     for option in ["--cache", "--buffer", "--limit", "--window-packets", "--window-us"]:
         parser.add_argument(option, type=int, metavar="N")
     parser.add_argument("--checksum", choices=["trust", "verify"], default="trust")

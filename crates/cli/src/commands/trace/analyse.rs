@@ -7,14 +7,11 @@ use super::typed;
 use super::verdicts::Lines;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
-use baton_analyse::coalesce::{Limits, Profile};
 use baton_analyse::cost::Prices;
 use baton_analyse::flows::Sort;
-use baton_analyse::gro;
 use baton_analyse::per_file::Figures;
 use baton_analyse::read::Live;
 use baton_analyse::report::{FileLine, Listing, Report, Rules};
-use baton_analyse::rules::Given;
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
@@ -142,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let (given, checksums) = (args.rules.rules()?, args.rules.checksums());
     let rules = Rules::of(&given, checksums);
     let stop = files::stop()?;
-    let others = others(&given);
+    let others = given.others();
     let make = || Analysis::new(given, args.rules.classifier()).beside(&others);
     let figures = |analysis: &Analysis| Figures::of(analysis.tally(), prices);
     let verdicts = args.verdicts.as_ref().map(|path| Lines::create(path, &args.files)).transpose()?;
@@ -167,13 +164,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args.output.give(&report, args.many.takes_stdout())?;
     verdicts.map_or(Ok(()), Lines::finish)?;
     files::complain(&report.files)
-}
-
-/// The rules that are shown beside the chosen ones, by their defaults.
-fn others(chosen: &Given) -> Vec<Given> {
-    let all: [Given; 3] =
-        [Limits::of(Profile::Rsc).into(), Limits::of(Profile::Ra).into(), gro::Rules::default().into()];
-    all.into_iter().filter(|rules| rules.name() != chosen.name()).collect()
 }
 
 impl Output {

@@ -1,14 +1,10 @@
 //! The options that choose how frames are coalesced.
 
+use baton_analyse::asked::{Asked, CACHE_MAX, Kind, Refusal};
 use baton_analyse::classifier::Classifier;
-use baton_analyse::coalesce::{Checksums, Limits, Profile, Window};
-use baton_analyse::gro::{self, Lists};
+use baton_analyse::coalesce::{Checksums, Limits};
 use baton_analyse::rules::Given;
 use baton_apps::fail::usage;
-use std::num::{NonZeroU32, NonZeroU64};
-
-/// Most runs held at a time. A run costs some hundred bytes; this bounds the memory.
-const CACHE_MAX: i64 = 65_536;
 
 /// The rules of coalescing, as options.
 #[derive(clap::Args, Debug)]
@@ -21,7 +17,7 @@ pub struct Rules {
 
     /// Most runs held at a time [default: 4; for gro 64 in 8 lists, or 8 for
     /// a device that gives no receive hash]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=CACHE_MAX))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=CACHE_MAX.into()))]
     cache: Option<u32>,
 
     /// Most bytes of payload in a run (rsc only; with ra a run is an IP packet of at most 65535 bytes)
@@ -70,22 +66,16 @@ impl Rules {
     /// # Errors
     /// A usage error if an option has no meaning with these rules.
     pub fn rules(&self) -> anyhow::Result<Given> {
-        if self.profile != Choice::Gro {
-            return Ok(self.limits()?.into());
-        }
-        let given = [(self.buffer, "--buffer"), (self.limit, "--limit")];
-        if let Some((_, option)) = given.into_iter().find(|(value, _)| value.is_some()) {
-            let what = format!("{option} has no meaning with --profile gro, where a run is an IP packet below 64 KiB");
-            return Err(usage(what, "leave it out, or choose another profile"));
-        }
-        let known = [Lists::Hashed, Lists::One];
-        let lists = known.into_iter().find(|lists| self.cache.is_none_or(|cache| cache == lists.held()));
-        let Some(lists) = lists else {
-            let what = "--cache is 64 or 8 with --profile gro: Linux holds 8 packets in each of 8 lists";
-            return Err(usage(what, "give 8 for a device without receive hash (veth, TAP), else leave it out"));
+        let Rules { cache, buffer, limit, window_packets, window_us, .. } = *self;
+        let kind = match self.profile {
+            Choice::Rsc => Kind::Rsc,
+            Choice::Ra => Kind::Ra,
+            Choice::Gro => Kind::Gro,
         };
-        let base = gro::Rules::default();
-        Ok(gro::Rules { window: self.window().unwrap_or(base.window), lists }.into())
+        let asked = Asked { kind, cache, buffer, limit, window_packets, window_us };
+        asked
+            .given()
+            .map_err(|Refusal { option, why, remedy }| usage(format!("--{} {why}", option.replace('_', "-")), remedy))
     }
 
     /// The limits for the coalescer of a paper.
@@ -93,32 +83,9 @@ impl Rules {
     /// # Errors
     /// A usage error if an option has no meaning with these rules, or the rules are not those of a paper.
     pub fn limits(&self) -> anyhow::Result<Limits> {
-        let profile = match self.profile {
-            Choice::Rsc => Profile::Rsc,
-            Choice::Ra => Profile::Ra,
-            Choice::Gro => {
-                return Err(usage("the memory of gro is fixed: there is nothing to vary", "choose rsc or ra"));
-            }
-        };
-        if profile == Profile::Ra && self.buffer.is_some() {
-            let what = "--buffer has no meaning with --profile ra, where a run is an IP packet of at most 65535 bytes";
-            return Err(usage(what, "leave it out, or bound a run with --limit"));
-        }
-        let base = Limits::of(profile);
-        Ok(Limits {
-            cache: self.cache.and_then(NonZeroU32::new).unwrap_or(base.cache),
-            buffer: self.buffer.unwrap_or(base.buffer),
-            segments: self.limit.and_then(NonZeroU32::new).or(base.segments),
-            window: self.window().unwrap_or(base.window),
-            ..base
-        })
-    }
-
-    fn window(&self) -> Option<Window> {
-        match (self.window_packets, self.window_us) {
-            (Some(frames), _) => NonZeroU32::new(frames).map(Window::Frames),
-            (None, Some(us)) => NonZeroU64::new(us * 1000).map(Window::Time),
-            (None, None) => None,
+        match self.rules()? {
+            Given::Paper(limits) => Ok(limits),
+            Given::Gro(_) => Err(usage("the memory of gro is fixed: there is nothing to vary", "choose rsc or ra")),
         }
     }
 
