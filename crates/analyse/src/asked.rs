@@ -8,7 +8,7 @@ use std::num::{NonZeroU32, NonZeroU64};
 /// Most runs held at a time. A run costs some hundred bytes; this bounds the memory.
 pub const CACHE_MAX: u32 = 65_536;
 
-/// The profiles.
+/// The profiles that can be asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Receive side coalescing in a NIC with buffers (RSC §4).
@@ -22,7 +22,7 @@ pub enum Kind {
 /// Options, where they are given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Asked {
-    /// The profile.
+    /// The profile that was chosen.
     pub kind: Kind,
     /// Most runs held at a time.
     pub cache: Option<u32>,
