@@ -125,7 +125,13 @@ fn records_merge_into_the_report_of_all_captures() {
     assert_eq!(both.status.code(), Some(0), "{}", stderr(&both));
     let plain = trace(root, &["day/a", "day/night/b.bin", "--html", "plain.html"], b"");
     assert_eq!(String::from_utf8_lossy(&both.stdout), String::from_utf8_lossy(&plain.stdout));
-    assert_eq!(fs::read(root.join("page.html")).unwrap(), fs::read(root.join("plain.html")).unwrap());
+    // The pages differ in how they were made.
+    let page = |name| {
+        let text = fs::read_to_string(root.join(name)).unwrap();
+        let (before, origin) = text.split_once("<dl class=\"origin\">").unwrap();
+        format!("{before}{}", origin.split_once("</dl>").unwrap().1)
+    };
+    assert!(page("page.html") == page("plain.html"));
 }
 
 #[test]
@@ -136,7 +142,7 @@ fn a_line_that_is_no_record_is_named_and_costs_nothing_else() {
     let other = String::from_utf8(trace(root, &["--ndjson", "-", "--cache", "8", "day/a"], b"").stdout).unwrap();
     let newer = good.replace("\"version\":1", "\"version\":7");
     let foreign = good.replace("baton-trace-record", "weather");
-    let text = [&good, &good[..good.len() / 2], "\n", &newer, &foreign, &other].concat();
+    let text = [&good, &good[..good.find("\"tally\"").unwrap()], "\n", &newer, &foreign, &other].concat();
     fs::write(root.join("mixed"), text).unwrap();
     let output = trace(root, &["merge", "--json", "mixed"], b"");
     assert_eq!(output.status.code(), Some(1));
@@ -145,7 +151,7 @@ fn a_line_that_is_no_record_is_named_and_costs_nothing_else() {
         "mixed:2: it is no record of baton trace: EOF while parsing",
         "mixed:3: it has version 7 of its schema, made by baton ",
         "mixed:4: its schema is \"weather\", not \"baton-trace-record\"",
-        "mixed:5: it was made under other rules ({",
+        "mixed:5: it was made under other rules (",
         "4 lines are no records of these captures; the report covers the others",
     ] {
         assert!(stderr(&output).contains(message), "{message}: {}", stderr(&output));

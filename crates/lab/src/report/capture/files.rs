@@ -57,7 +57,7 @@ fn utc(ns: u64) -> String {
     date.replace("GMT", "UTC")
 }
 
-/// A line for each capture; one that was not read to its end has the reason below it.
+/// A line for each capture. Those that were not read to their end are among the notes.
 fn lines(files: &[FileLine]) -> String {
     let mut out = format!("\n{:<44} {:>12} {:>8}  {}\n", "captures", "frames", "joined", "verdict");
     for file in files {
@@ -66,9 +66,6 @@ fn lines(files: &[FileLine]) -> String {
             format!(" {:>12} {share:>8}  {word:<11}", figures.frames_in)
         });
         row(&mut out, &file.path, &figures);
-        if let Some(trouble) = &file.trouble {
-            let _ = writeln!(out, "{}", wrap(&format!("    {trouble}"), 4));
-        }
     }
     out
 }

@@ -35,12 +35,12 @@ pub fn text(out: &mut String, report: &Report) {
     if report.profiles.len() < 2 {
         return;
     }
-    let _ = writeln!(out, "\n{:<28}{:>8}{:>10}{:>8}  rules", "side by side", "joined", "out", "CPU");
+    let _ = writeln!(out, "\n{:<27}{:>8}{:>9}{:>8}  rules", "side by side", "joined", "out", "CPU");
     for line in &report.profiles {
         let name = format!("{}{}, {}", line.rules.profile, mark(report, line), about(&line.rules));
         let saved = format!("{:+.1} %", -line.cpu_saved * 100.0);
-        let figures = format!("{:>8}{:>10}{saved:>8}", percent(line.eliminated_share), line.frames_out);
-        let _ = writeln!(out, "{}", wrap(&format!("  {name:<26}{figures}  {}", sizes(&line.rules)), 30));
+        let figures = format!("{:>8}{:>9}{saved:>8}", percent(line.eliminated_share), line.frames_out);
+        let _ = writeln!(out, "{}", wrap(&format!("  {name:<25}{figures}  {}", sizes(&line.rules)), 30));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The report of `baton trace` for a terminal, of which no line but a path takes more than 80 columns.
 
-use super::{delay, files, length, model, percent, profiles, rules, sentence, verdict, warnings};
+use super::{cautions, delay, files, length, model, percent, profiles, rules, sentence, verdict, warnings};
 use crate::report::short;
 use crate::report::wrap::{COLUMNS, row, wrap};
 use baton_analyse::acks::{Acks, SizeFrom};
@@ -34,8 +34,10 @@ pub fn text(report: &Report, colour: bool) -> String {
     counts(&mut out, "what ended runs", report.flushes.iter().map(|(name, count)| ((*name).to_owned(), *count)));
     counts(&mut out, "run length", report.run_lengths.iter().map(|line| (length(line), line.runs)));
     out.push_str(&flows(report));
-    for warning in warnings(report) {
-        warning.text(&mut out);
+    // Of one capture its facts say already why it was not read to its end.
+    let notes = if report.files.len() == 1 { warnings(report) } else { cautions(report) };
+    for note in notes {
+        note.text(&mut out);
     }
     out
 }
