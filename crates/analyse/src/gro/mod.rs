@@ -2,7 +2,7 @@
 //!
 //! GRO is stricter than either paper: a segment joins the packet held for its connection only if acknowledgment,
 //! window, flags and options are the same to the bit, the IP identification goes on by one or stays, and it is no
-//! longer than the first ([`held`]). A shorter one, PSH or FIN joins, and ends the packet.
+//! longer than the first ([`Flush`]). A shorter one, PSH or FIN joins, and ends the packet.
 //!
 //! ```text
 //!   frame --Class, Packet--> one of 8 lists by receive hash --> held (8 a list) --> append | flush, hold | pass
