@@ -59,26 +59,28 @@ impl Classifier {
         self.checksums
     }
 
-    /// The class of a frame, and the frame as it was classified: behind the ends of tunnels, where those are looked
-    /// into.
+    /// The class of a frame. Where tunnels are looked into, the frame becomes the one behind their ends.
     #[inline]
-    pub fn classify<'a>(&mut self, frame: Frame<'a>) -> (Class, Frame<'a>) {
-        let class = classify(&frame, self.checksums);
+    pub fn classify(&mut self, frame: &mut Frame<'_>) -> Class {
+        let class = classify(frame, self.checksums);
         if let Class::Bypass { reason: Reason::NotTcp | Reason::NotIp, .. } = class
-            && tunnel::may_begin(&frame)
-            && let Some(inner) = self.look_inside(frame)
+            && tunnel::may_begin(frame)
+            && self.looks_inside(frame)
         {
-            return inner;
+            return classify(frame, self.checksums);
         }
-        (class, frame)
+        class
     }
 
-    /// The TCP segment that lies in a frame's tunnel, and its class, if it is to take the frame's place.
-    fn look_inside<'a>(&mut self, frame: Frame<'a>) -> Option<(Class, Frame<'a>)> {
-        let (tunnel, inner) = tunnel::around_tcp(frame)?;
+    /// Counts the TCP segment that lies in a frame's tunnel; true if it takes the frame's place.
+    fn looks_inside(&mut self, frame: &mut Frame<'_>) -> bool {
+        let Some((tunnel, inner)) = tunnel::around_tcp(*frame) else { return false };
         let Tunnelled { tunnels, inner: taken } = &mut self.tunnelled;
         *if self.inner { taken } else { tunnels }.entry(tunnel).or_default() += 1;
-        self.inner.then(|| (classify(&inner, self.checksums), inner))
+        if self.inner {
+            *frame = inner;
+        }
+        self.inner
     }
 }
 

@@ -132,7 +132,7 @@ impl Grid {
 impl read::Sink for Grid {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.last_ns = frame.time_ns;
-        let (class, _) = self.classifier.classify(link::frame(frame));
+        let class = self.classifier.classify(&mut link::frame(frame));
         for (_, coalescer) in &mut self.cells {
             coalescer.handle(&class, frame.time_ns, (), &mut ());
         }

@@ -202,7 +202,7 @@ impl read::Sink for Sweep {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.last_ns = frame.time_ns;
         self.unknown_links.note(frame.link);
-        let (class, _) = self.classifier.classify(link::frame(frame));
+        let class = self.classifier.classify(&mut link::frame(frame));
         let number = self.number(&class);
         for (point, coalescer) in &mut self.points {
             if point.axis != Axis::Connections || number < point.value || point.value == u32::MAX {

@@ -265,13 +265,13 @@ impl Analysis {
 impl read::Sink for Analysis {
     #[inline]
     fn frame(&mut self, frame: &Frame<'_>) {
-        let seen = link::frame(frame);
+        let mut seen = link::frame(frame);
         let wire_len = link::wire_len(&seen);
         self.wire_bytes += u64::from(wire_len);
         self.lengths_bounded += u64::from(wire_len != frame.wire_len);
         self.clock.on(frame.time_ns);
         self.unknown_links.note(frame.link);
-        let (class, seen) = self.classifier.classify(seen);
+        let class = self.classifier.classify(&mut seen);
         if let Class::Data(segment) = &class {
             self.sizes.add(segment.payload_len);
         }

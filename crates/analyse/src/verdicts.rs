@@ -145,7 +145,8 @@ impl<W: Write> Verdicts<W> {
 impl<W: Write> read::Sink for Verdicts<W> {
     fn frame(&mut self, frame: &Frame<'_>) {
         self.frames += 1;
-        let (class, seen) = self.classifier.classify(link::frame(frame));
+        let mut seen = link::frame(frame);
+        let class = self.classifier.classify(&mut seen);
         let told = self.joiner.tell(&seen, &class, frame.time_ns, &mut self.runs);
         let run = if told.word == Told::ALONE { String::new() } else { self.runs.last.to_string() };
         let (seconds, ns) = (frame.time_ns / SECOND_NS, frame.time_ns % SECOND_NS);
