@@ -114,7 +114,7 @@ fn acks_are_counted_as_captured_as_made_and_as_templates() {
     );
     let said = text(&[&file]);
     for line in [
-        "ACKs saved           350 of 500 (70.0 %), 19600 bytes, by one ACK for a run",
+        "ACKs saved           350 of 500 (70.0 %), 19,600 bytes, by one ACK for a run",
         "  in the captures                                             3             168",
         "  of a driver that expands these as templates               500           28000",
         "  an ACK has 56.0 bytes: the mean of those in the captures",
@@ -174,7 +174,7 @@ fn one_capture_has_its_facts_and_several_a_line_each() {
         let shown = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.contains(&format!("{name} {value}")), "{name}: {said}");
     }
-    // Of pcapng the interfaces of all sections count, and a snapshot length of 0 is no bound.
+    // A pcapng file states the interfaces of all its sections; a snapshot length of 0 is no bound.
     let order = make::Order { big: true };
     let enhanced = |at| make::enhanced(order, 0, at, 1054, &frame(9, 1, 1000));
     let pcapng = [
@@ -314,7 +314,7 @@ fn no_line_but_a_path_is_longer_than_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let long = dir.path().join("a-directory-with-a-name-of-sixty-characters-as-they-sometimes-are/and-another-one");
     std::fs::create_dir_all(&long).unwrap();
-    // Addresses and ports that take as many characters as there can be.
+    // No address and port take more characters than these.
     let v6 = |n: u32| {
         let mut packet = make::segment_v6(60_000, 1 + n * 1000, 1000);
         packet[8..40].fill(0xfd);

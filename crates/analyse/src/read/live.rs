@@ -4,8 +4,9 @@
 //! (GRO): turn that off to see what the wire carries. A VLAN tag that the kernel took off is
 //! put back. Frames that the kernel dropped because its buffer was full are counted.
 //!
-//! Of all interfaces at once, the kernel hands over packets without the headers of their links,
-//! which differ, and says what each is. They become Linux cooked frames, as libpcap makes them.
+//! A socket that listens to all interfaces at once gets packets without the headers of their
+//! links, which differ, and the kernel says what each is. They become Linux cooked frames, as
+//! libpcap makes them.
 //! A packet that passes several devices, such as a bridge and its port, comes from each.
 
 use super::{FRAME_MAX, Frame, Sink};

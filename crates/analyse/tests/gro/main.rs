@@ -19,7 +19,7 @@ mod wire_unsafe;
 use baton_analyse::gro::{Alone, Fate, Gro, Lists, Rules, Run, Sink};
 use baton_coalesce::{Checksums, Frame, Link, Reason, Window, classify};
 
-/// A poll that lasts as long as there are frames.
+/// Rules under which a poll takes all frames that there are.
 const ONE_POLL: Rules = Rules { window: Window::Input, lists: Lists::Hashed };
 
 /// Lengths of payload that come out.

@@ -81,12 +81,9 @@ fn delay(report: &Report) -> String {
 }
 
 fn acks_saved(acks: &Acks) -> String {
-    format!(
-        "{} of {} that a receiver makes without runs (one template for a run; {} in the captures)",
-        thousands(acks.saved),
-        thousands(acks.without),
-        thousands(acks.captured)
-    )
+    let share = if acks.without == 0 { 0.0 } else { acks.saved as f64 / acks.without as f64 };
+    let [saved, without, bytes] = [acks.saved, acks.without, acks.saved_bytes].map(thousands);
+    format!("{saved} of {without} ({}), {bytes} bytes, by one ACK for a run", percent(share))
 }
 
 /// Warnings that affect the results, the captures that were not read to their end among them.
