@@ -8,8 +8,8 @@ use baton_wire::tcp::Flags;
 
 /// Bytes of an IP packet that a joined one stays below (`GRO_LEGACY_MAX_SIZE`).
 pub const MAX_SIZE: u32 = 65_536;
-/// The longest TCP options.
-const OPTIONS: usize = 40;
+/// The longest TCP options, in words.
+const OPTIONS: usize = 10;
 
 /// Why a held packet goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +108,7 @@ pub struct Held {
     first: Seq,
     ack: u32,
     word: u32,
-    options: [u8; OPTIONS],
+    options: [[u8; 4]; OPTIONS],
     /// Payload of the first segment, in bytes (`gso_size`).
     mss: u32,
     payload_len: u32,
@@ -118,13 +118,13 @@ pub struct Held {
 impl Held {
     /// A packet of one segment.
     pub fn new(slot: u32, packet: &Packet<'_>) -> Held {
-        let mut options = [0; OPTIONS];
+        let mut options = [[0; 4]; OPTIONS];
         options[..packet.options.len()].copy_from_slice(packet.options);
         Held {
             slot,
             segments: 1,
             flow: *packet.flow,
-            mac: packet.mac,
+            mac: *packet.mac,
             label: packet.label,
             network: packet.network,
             fixed_id: false,
@@ -141,7 +141,7 @@ impl Held {
     /// True if a segment is of its connection (`gro_list_prepare`, `inet_gro_receive`).
     #[inline]
     pub fn is_of(&self, packet: &Packet<'_>) -> bool {
-        self.flow == *packet.flow && self.label == packet.label && self.mac == packet.mac
+        self.flow == *packet.flow && self.label == packet.label && self.mac == *packet.mac
     }
 
     /// The run that it is.
@@ -150,6 +150,7 @@ impl Held {
     }
 
     /// Why a segment of its connection cannot join.
+    #[inline]
     pub fn refusal(&mut self, packet: &Packet<'_>) -> Option<Flush> {
         const FREE: u32 = ((Flags::FIN.0 | Flags::PSH.0) as u32) << 16;
         const CWR: u32 = (Flags::CWR.0 as u32) << 16;
@@ -165,7 +166,7 @@ impl Held {
             Flush::TcpWindow
         } else if packet.ack != self.ack {
             Flush::Acknowledgment
-        } else if packet.options != &self.options[..packet.options.len()] {
+        } else if !packet.options.iter().eq(&self.options[..packet.options.len()]) {
             Flush::Options
         } else if let Some(cause) = self.network_refusal(&packet.network) {
             cause
@@ -182,6 +183,7 @@ impl Held {
     }
 
     /// `inet_gro_flush` and `ipv6_gro_flush`. The second packet decides whether the identification counts up or stays.
+    #[inline]
     fn network_refusal(&mut self, next: &Network) -> Option<Flush> {
         let (Network::V4 { ttl, tos, df, id }, Network::V4 { ttl: next_ttl, tos: next_tos, df: next_df, id: next_id }) =
             (self.network, *next)

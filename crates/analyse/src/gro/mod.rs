@@ -233,6 +233,7 @@ impl Gro {
     }
 
     /// `tcp_gro_receive` and what follows it in `dev_gro_receive`.
+    #[inline]
     fn receive(&mut self, packet: &Packet<'_>, now_ns: u64, sink: &mut impl Sink) -> Fate {
         let (at, place) = self.find(packet);
         let mut refused = None;
@@ -270,6 +271,7 @@ impl Gro {
     }
 
     /// The list of a packet's connection, and the place in it of the one that is held.
+    #[inline]
     fn find(&self, packet: &Packet<'_>) -> (usize, Option<usize>) {
         if let Some((at, place)) = self.last
             && self.buckets[at][place].is_of(packet)

@@ -35,7 +35,7 @@ pub struct Packet<'a> {
     /// Addresses, ports and tags.
     pub flow: &'a Flow,
     /// Destination and source of the Ethernet header; 0 without one.
-    pub mac: [u8; 12],
+    pub mac: &'a [u8; 12],
     /// For IPv6 flow label and hop limit, which belong to the connection there (`ipv6_gro_receive`).
     pub label: u32,
     /// The IP header's other fields.
@@ -46,8 +46,9 @@ pub struct Packet<'a> {
     pub ack: u32,
     /// The fourth word of the header: data offset, flags, window (`tcp_flag_word`).
     pub word: u32,
-    /// Options, with padding.
-    pub options: &'a [u8],
+    /// Options, with padding, in words. Comparing them as bytes calls `memcmp`, which took 54 ns a frame more where the
+    /// bytes behind the headers were in no cache.
+    pub options: &'a [[u8; 4]],
     /// Bytes of payload.
     pub payload_len: u32,
     /// Bytes of IP header, TCP header and payload.
@@ -67,7 +68,7 @@ impl Packet<'_> {
 ///
 /// # Errors
 /// The reason why GRO does not look at it, with which it passes those held of its connection.
-#[inline]
+#[inline(always)]
 pub fn of<'a>(frame: &Frame<'a>, class: &'a Class) -> Result<Packet<'a>, Reason> {
     let (flow, at) = match class {
         Class::Data(segment) => (&segment.flow, segment.ip_offset as usize),
@@ -82,11 +83,11 @@ pub fn of<'a>(frame: &Frame<'a>, class: &'a Class) -> Result<Packet<'a>, Reason>
     read(frame, flow, at).ok_or(Reason::Malformed)
 }
 
-#[inline]
+#[inline(always)]
 fn read<'a>(frame: &Frame<'a>, flow: &'a Flow, at: usize) -> Option<Packet<'a>> {
     let packet = frame.bytes.get(at..)?;
     let rest = (frame.wire_len as usize).saturating_sub(at);
-    let mac = if at >= 14 { *frame.bytes.first_chunk()? } else { [0; 12] };
+    let mac = if at >= 14 { frame.bytes.first_chunk()? } else { &[0; 12] };
     let (label, network, header_len, ip_len) = if flow.is_v6() {
         let header: &[u8; IPV6_HEADER] = packet.first_chunk()?;
         let first = u32::from_be_bytes([header[0], header[1], header[2], header[3]]);
@@ -120,7 +121,7 @@ fn read<'a>(frame: &Frame<'a>, flow: &'a Flow, at: usize) -> Option<Packet<'a>> 
         seq: Seq(word(4)),
         ack: word(8),
         word: flags,
-        options: segment.get(TCP_HEADER..tcp_len)?,
+        options: segment.get(TCP_HEADER..tcp_len)?.as_chunks().0,
         payload_len: ip_len.checked_sub(header_len + tcp_len)? as u32,
         ip_len: ip_len as u32,
         padded: rest > ip_len,
