@@ -6,6 +6,7 @@
 
 mod config;
 mod idle;
+mod posted;
 mod watch;
 mod write;
 

@@ -280,6 +280,20 @@ impl Stream {
         Err(ErrorKind::WouldBlock.into())
     }
 
+    /// Stream position of the next byte to read, if none has arrived and more may, into buffers that are posted.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        let posted = self.is(flags::RECEIVES) && !self.is(flags::RETIRING);
+        let awaits = posted && self.readable() == 0 && !self.is_released() && !self.is_elsewhere();
+        (awaits && !self.peer_finished()).then_some(self.rcv_read)
+    }
+
+    /// The next `count` bytes were received into the program's memory.
+    pub(crate) fn take_placed(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &mut BufferPool) {
+        self.rcv_done = self.rcv_done.max(region.qp(qp).rcv_done());
+        assert!(count <= self.readable(), "what was placed was received");
+        self.consume(region, qp, count, pool);
+    }
+
     fn consume(&mut self, region: &ConsumerRegion, qp: u32, count: usize, pool: &mut BufferPool) {
         self.rcv_read += count as u64;
         region.qp(qp).set_rcv_read(self.rcv_read);

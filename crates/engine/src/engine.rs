@@ -3,7 +3,7 @@
 use crate::endpoint::{Endpoint, InterfaceConfig};
 use crate::frame_io::{BURST, Capabilities, FrameIo, PortError};
 use crate::ring::ring;
-use crate::streamer::{ConsumerId, Streamer, StreamerConfig};
+use crate::streamer::{ConsumerId, PostedReceive, Streamer, StreamerConfig};
 use crate::tce::{Tce, TceConfig};
 use crate::tuning::EngineTuning;
 use baton_latency::{Clock, WatchMemory};
@@ -140,10 +140,24 @@ impl Engine {
         mut ticks: impl FnMut() -> u64,
     ) -> Result<Activity, PortError> {
         let frames = self.streamer.poll_receive(now, port, self.rx_budget)?;
-        let mut steps = self.tce.poll_timed(now, &mut ticks);
-        steps += self.streamer.poll_transmit(now, port)?;
-        // The TCE learns of the sent bytes before the next burst.
-        steps += self.tce.poll_timed(now, &mut ticks);
+        let steps = self.poll_send(now, port, &mut ticks)?;
+        Ok(Activity { frames, steps })
+    }
+
+    /// As [`Engine::poll`]. The next bytes of one connection are placed in a buffer of its reader, as far as they
+    /// fit ([`PostedReceive::placed`]).
+    ///
+    /// # Errors
+    /// [`PortError`] when the device is gone.
+    pub fn poll_into<P: FrameIo>(
+        &mut self,
+        now: Instant,
+        port: &mut P,
+        mut ticks: impl FnMut() -> u64,
+        to: &mut PostedReceive<'_>,
+    ) -> Result<Activity, PortError> {
+        let frames = self.streamer.poll_receive_into(now, port, self.rx_budget, to)?;
+        let steps = self.poll_send(now, port, &mut ticks)?;
         Ok(Activity { frames, steps })
     }
 
@@ -159,6 +173,7 @@ impl Engine {
         mut ticks: impl FnMut() -> u64,
     ) -> Result<usize, PortError> {
         let steps = self.tce.poll_timed(now, &mut ticks) + self.streamer.poll_transmit(now, port)?;
+        // The TCE learns of the sent bytes before the next burst.
         Ok(steps + self.tce.poll_timed(now, &mut ticks))
     }
 

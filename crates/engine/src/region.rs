@@ -58,6 +58,7 @@ pub use engine_side::{BadInput, EngineRegion, QpEngine};
 pub use layout::{Layout, LayoutError, MAX_DATA_BYTES, MAX_QPS, MAX_QUEUE_DEPTH, MAX_REQUESTS};
 pub use request::{Completion, Events, Extent, Identity, Queue, Request};
 pub use sys::Region;
+pub(crate) use sys::SEGMENT;
 
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 

@@ -1,5 +1,6 @@
 //! A host's program: its listeners, and all its ends of connections.
 
+use crate::chance::pick;
 use crate::end::{Buffers, End, Phase, UNPOST, keepalive};
 use crate::script::{Dialogue, Expect};
 use crate::stream::WrongByte;
@@ -81,7 +82,7 @@ struct Stranger {
 }
 
 /// Which engine, and which queue pair of it.
-type Place = (usize, u32);
+pub type Place = (usize, u32);
 
 /// One host's program.
 pub struct App {
@@ -108,6 +109,10 @@ pub struct App {
     pub ghosts: u64,
     buffers: (u32, u32),
     completions: u64,
+    /// Which end lends a buffer of which size; `None` if none does.
+    lends: Option<fastrand::Rng>,
+    /// Bytes that came in a lent buffer.
+    pub lent: u64,
     /// It has work that no completion announced.
     pub(crate) woken: bool,
     /// A violation found outside of its turn.
@@ -116,8 +121,8 @@ pub struct App {
 
 impl App {
     /// The client's program, or the server's, with a region for each engine; `buffers`
-    /// are the sizes of each end's send and receive buffer, in bytes.
-    pub fn new(client: bool, regions: Vec<ConsumerRegion>, buffers: (u32, u32)) -> App {
+    /// are the sizes of each end's send and receive buffer, in bytes. With a seed in `lends`, ends lend buffers.
+    pub fn new(client: bool, regions: Vec<ConsumerRegion>, buffers: (u32, u32), lends: Option<u64>) -> App {
         App {
             client,
             pending: regions.iter().map(|_| VecDeque::new()).collect(),
@@ -132,6 +137,8 @@ impl App {
             ghosts: 0,
             buffers,
             completions: 0,
+            lends: lends.map(fastrand::Rng::with_seed),
+            lent: 0,
             woken: false,
             wrong: None,
         }
@@ -224,6 +231,29 @@ impl App {
             }
         }
         Ok(())
+    }
+
+    /// A buffer for an end that waits for bytes at this engine: its queue pair, the stream position of the first, and
+    /// the buffer.
+    pub fn lend(&mut self, side: usize) -> Option<(u32, u64, Vec<u8>)> {
+        let rng = self.lends.as_mut()?;
+        let region = &self.regions[side];
+        let waiting = self.ends.iter().filter(|((at, _), _)| *at == side);
+        let waiting = waiting.filter_map(|((_, qp), end)| Some((*qp, end.awaited(region)?)));
+        let waiting: Vec<(u32, u64)> = waiting.collect();
+        let (qp, position) = *waiting.get(rng.usize(..waiting.len().max(1)))?;
+        Some((qp, position, vec![0; pick(rng, &[1, 100, 1448, 5_000, 100_000])]))
+    }
+
+    /// The engine placed these bytes in the buffer that an end lent.
+    pub fn take_placed(&mut self, place: Place, bytes: &[u8]) {
+        let Some(end) = self.ends.get_mut(&place).filter(|_| !bytes.is_empty()) else { return };
+        self.lent += bytes.len() as u64;
+        self.dirty.insert(place);
+        let role = if end.client { "client" } else { "server" };
+        if let Err(wrong) = end.take_placed(&self.regions[place.0], bytes) {
+            self.wrong = Some(Violation::WrongByte { id: end.id, end: role, wrong });
+        }
     }
 
     /// Everything that is still open, in words.

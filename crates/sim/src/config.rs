@@ -61,6 +61,8 @@ pub struct HostConfig {
     pub queue_depth: u32,
     /// Its connections move between two engines.
     pub moves: Option<Moves>,
+    /// In each turn of the engine its program lends it a buffer for the next bytes of one connection.
+    pub lends: bool,
     /// Where the spans of its connections go, if they are watched. Its engines share it.
     pub watch: Option<Arc<WatchMemory>>,
 }

@@ -1,5 +1,7 @@
 //! One end of a connection: a program that follows its script over a queue pair.
 
+mod lent;
+
 use crate::chance::up_to;
 use crate::circle::Circle;
 use crate::script::{Act, Script};

@@ -54,7 +54,7 @@ impl Host {
             regions.push(ConsumerRegion::new(region));
         }
         Ok(Host {
-            app: App::new(client, regions, config.buffers),
+            app: App::new(client, regions, config.buffers, config.lends.then_some(seed)),
             machines,
             mover: config.moves.map(|moves| Mover::new(moves, seed ^ u64::from(client))),
             planned: [None; Part::ALL.len()],
@@ -85,8 +85,14 @@ impl Host {
 
     /// The engines' turn, or their Streamers'; `calm`: nothing new begins to move.
     pub fn turn_streamer(&mut self, now: Instant, calm: bool) {
-        for machine in &mut self.machines {
-            machine.turn_streamer(now);
+        for (side, machine) in self.machines.iter_mut().enumerate() {
+            match self.app.lend(side) {
+                Some((qp, position, mut buf)) => {
+                    let placed = machine.turn_streamer_into(now, qp, position, &mut buf);
+                    self.app.take_placed((side, qp), &buf[..placed]);
+                }
+                None => machine.turn_streamer(now),
+            }
         }
         if let Some(mover) = &mut self.mover {
             mover.turn(now, calm, &mut self.machines, &mut self.app);

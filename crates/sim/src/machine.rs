@@ -8,7 +8,7 @@ use crate::port::SimPort;
 use baton_engine::engine::Engine;
 use baton_engine::ledger::Ledger;
 use baton_engine::region::{EngineRegion, Region};
-use baton_engine::streamer::Streamer;
+use baton_engine::streamer::{ConsumerId, PostedReceive, Streamer};
 use baton_engine::tce::Tce;
 use baton_tcp::time::Instant;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ fn stamp() -> u64 {
     STAMPS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An engine with nothing to do yet.
-fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>) {
+/// An engine with nothing to do yet, and its consumer.
+fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>, ConsumerId) {
     let mut engine = Engine::new(&config.engine, config.port.capabilities);
     let consumer = engine.streamer().attach_consumer(EngineRegion::new(region));
     if let Some(memory) = &config.watch {
@@ -41,7 +41,7 @@ fn start(config: &HostConfig, region: Arc<Region>) -> (Driver, Arc<Ledger>) {
     } else {
         Driver::Whole(Box::new(engine))
     };
-    (driver, ledger)
+    (driver, ledger, consumer)
 }
 
 /// An engine at work, for one consumer.
@@ -49,6 +49,7 @@ pub struct Machine {
     /// The port that connects it to its link.
     pub port: SimPort,
     driver: Driver,
+    consumer: ConsumerId,
     /// Record of everything that its peers may have learned.
     pub ledger: Arc<Ledger>,
     inbox: Vec<Vec<u8>>,
@@ -58,17 +59,17 @@ pub struct Machine {
 impl Machine {
     /// An engine with nothing to do yet, whose consumer's region this is.
     pub fn new(config: &HostConfig, region: Arc<Region>) -> Machine {
-        let (driver, ledger) = start(config, region);
+        let (driver, ledger, consumer) = start(config, region);
         let mut port = SimPort::new(config.port);
         port.ledger = Some(ledger.clone());
-        Machine { port, driver, ledger, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
+        Machine { port, driver, consumer, ledger, inbox: Vec::new(), rx_budget: config.engine.rx_budget }
     }
 
     /// The engine dies; what it had given to its port goes out. Another begins. The
     /// dead one's ledger.
     pub fn die(&mut self, config: &HostConfig, region: Arc<Region>) -> Arc<Ledger> {
-        let (driver, ledger) = start(config, region);
-        self.driver = driver;
+        let (driver, ledger, consumer) = start(config, region);
+        (self.driver, self.consumer) = (driver, consumer);
         self.port.ledger = Some(ledger.clone());
         std::mem::replace(&mut self.ledger, ledger)
     }
@@ -85,16 +86,24 @@ impl Machine {
 
     /// The engine's turn, or its Streamer's.
     pub fn turn_streamer(&mut self, now: Instant) {
+        // No connection has this queue pair.
+        self.turn_streamer_into(now, u32::MAX, 0, &mut []);
+    }
+
+    /// The same with a buffer for the bytes of a queue pair's stream from `position` on. Returns how many it holds.
+    pub fn turn_streamer_into(&mut self, now: Instant, qp: u32, position: u64, buf: &mut [u8]) -> usize {
         self.port.arrive(self.inbox.drain(..));
         let budget = self.rx_budget;
+        let mut posted = PostedReceive { consumer: self.consumer, qp, position, buf, placed: 0 };
         let result = match &mut self.driver {
-            Driver::Whole(engine) => engine.poll(now, &mut self.port, || 0).map(|_| ()),
+            Driver::Whole(engine) => engine.poll_into(now, &mut self.port, || 0, &mut posted).map(|_| ()),
             Driver::Halves(streamer, _) => streamer
-                .poll_receive(now, &mut self.port, budget)
+                .poll_receive_into(now, &mut self.port, budget, &mut posted)
                 .and_then(|_| streamer.poll_transmit(now, &mut self.port))
                 .map(|_| ()),
         };
         result.expect("a simulated port never fails");
+        posted.placed
     }
 
     /// The TCE's turn, if it has turns of its own.

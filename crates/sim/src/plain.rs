@@ -46,6 +46,7 @@ fn host(addr: Addr, number: u8, qps: u32) -> HostConfig {
         qps,
         queue_depth: 16,
         moves: None,
+        lends: false,
         watch: None,
     }
 }

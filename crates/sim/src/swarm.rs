@@ -175,6 +175,7 @@ fn host(rng: &mut Rng, common: &Common, number: usize, queue_depth: u32) -> Host
         qps: 0,
         queue_depth,
         moves: None,
+        lends: false,
         watch: None,
     }
 }

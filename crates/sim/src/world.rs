@@ -39,6 +39,8 @@ pub struct Summary {
     pub survived: u64,
     /// Payload bytes received by programs.
     pub bytes: u64,
+    /// Payload bytes that engines placed in a buffer that the program had lent.
+    pub lent: u64,
     /// Payload bytes that were sent again.
     pub retransmitted: u64,
     /// Frames that were handled in a run, behind its first.
@@ -150,6 +152,7 @@ impl World {
             self.summary.retransmitted += counters.tx_retransmitted_bytes;
             self.summary.coalesced += counters.rx_coalesced;
         }
+        self.summary.lent = self.hosts.iter().map(|host| host.app.lent).sum();
         self.summary.moved = self.hosts.iter().map(Host::moved).sum();
         self.summary.survived = self.hosts.iter().map(Host::survived).sum();
         let reports = self.hosts.iter().flat_map(|host| host.app.reports.values());

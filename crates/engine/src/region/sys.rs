@@ -30,7 +30,7 @@ pub(super) const ALIGN: usize = 128;
 /// Up to this many bytes the loop that copies and sums is faster than a plain copy: 1448 bytes
 /// that no cache holds, received, cost 190 ns with it and 255 with the C library's
 /// (`benches/runs`).
-const SEGMENT: usize = 4096;
+pub(crate) const SEGMENT: usize = 4096;
 
 /// The shared memory of one consumer; see [`crate::region`].
 pub struct Region {

@@ -8,7 +8,7 @@
 //! of every acknowledgment, window and timestamp.
 
 use super::context::{Flow, bits};
-use super::place::{copy_in, received_in_order, sums_right};
+use super::place::{copy_next, keep_next, received_in_order, sums_right};
 use super::{ConnId, Streamer};
 use crate::frame_io::RxFrame;
 use crate::seam::event::SegmentEvent;
@@ -27,7 +27,7 @@ impl Streamer {
         packet: &Packet,
         predicted: Option<Predicted>,
     ) -> bool {
-        let Streamer { run: Some(run), flows, consumers, counters, .. } = self else { return false };
+        let Streamer { run: Some(run), flows, consumers, counters, posted, .. } = self else { return false };
         let flow = &mut flows[conn.0];
         let (seq, push) = match predicted {
             Some(hit) => (hit.seq, hit.push),
@@ -48,12 +48,14 @@ impl Streamer {
         // The sum is computed even if the port vouches for it: that way a segment of a run
         // costs 105 ns, otherwise 130 (`benches/runs`). Without space the segment takes the
         // long path, which parks it.
-        let Some(sum) = copy_in(flow, &slot.region, 0, packet.payload(frame.data), true) else { return false };
+        let payload = packet.payload(frame.data);
+        let Some(sum) = copy_next(flow, &slot.region, conn, payload, true, posted) else { return false };
         counters.rx_segments += 1;
         if !trusted && !sums_right(predicted.map_or_else(|| packet.header_sum(frame.data), |hit| hit.header_sum), sum) {
             self.count_corrupt(conn, frame, packet);
             return true;
         }
+        keep_next(flow, conn, len, posted);
         received_in_order(flow, seq + len);
         counters.rx_fast += 1;
         counters.rx_unsummed += u64::from(unsummed);

@@ -30,6 +30,7 @@ mod moves;
 mod notices;
 mod orders;
 mod place;
+mod posted_unsafe;
 mod publish;
 mod receive;
 mod segment;
@@ -41,6 +42,7 @@ pub use consumers::ConsumerId;
 pub use context::{Flow, bits};
 pub use marks::WatchError;
 pub use moves::{Adopt, Moved, SuspendError, Suspended};
+pub use posted_unsafe::PostedReceive;
 
 use crate::counters::StreamerCounters;
 use crate::endpoint::Endpoint;
@@ -64,6 +66,7 @@ use core::ops::Range;
 use headers::TemplateCache;
 use marks::Marks;
 use moves::Moves;
+use posted_unsafe::Posted;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -105,6 +108,8 @@ pub struct Streamer {
     active: VecDeque<ConnId>,
     /// Connections that received in this burst and whose consumer is to be told.
     touched: Vec<ConnId>,
+    /// The buffer of a call that waits for a connection's next bytes.
+    posted: Option<Posted>,
     /// Segments of a run that become one event.
     run: Option<SegmentEvent>,
     /// The connection of the last segment: most often of the next one too.
@@ -161,6 +166,7 @@ impl Streamer {
             consumers: Vec::new(),
             active: VecDeque::new(),
             touched: Vec::with_capacity(BURST),
+            posted: None,
             run: None,
             last_conn: ConnId::NONE,
             gaps: Vec::new(),

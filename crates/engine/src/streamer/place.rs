@@ -9,6 +9,7 @@
 
 use super::context::{Flow, bits};
 use super::marks::mark_told;
+use super::posted_unsafe::Posted;
 use super::{ConnId, Streamer};
 use crate::ranges::Outcome;
 use crate::region::{EngineRegion, Events};
@@ -43,7 +44,7 @@ impl Streamer {
         header_sum: Option<u32>,
         limit: usize,
     ) -> Placing {
-        let Streamer { flows, consumers, counters, touched, .. } = self;
+        let Streamer { flows, consumers, counters, touched, posted, .. } = self;
         let flow = &mut flows[conn.0];
         let len = payload.len() as u32;
         let ahead = seq.since(flow.rx.rcv_nxt);
@@ -57,9 +58,12 @@ impl Streamer {
             return self.place_overlapping(conn, seq, payload, header_sum, limit);
         }
         let Some(Some(slot)) = consumers.get(usize::from(flow.consumer)) else { return Placing::NoBuffer };
-        let Some(sum) = copy_in(flow, &slot.region, ahead as u32, payload, header_sum.is_some()) else {
-            return Placing::NoBuffer;
+        let sums = header_sum.is_some();
+        let sum = match ahead {
+            0 => copy_next(flow, &slot.region, conn, payload, sums, posted),
+            _ => copy_in(flow, &slot.region, ahead as u32, payload, sums),
         };
+        let Some(sum) = sum else { return Placing::NoBuffer };
         if header_sum.is_some_and(|header| !sums_right(header, sum)) {
             return Placing::Corrupt;
         }
@@ -69,6 +73,7 @@ impl Streamer {
             }
             counters.rx_out_of_order += 1;
         } else {
+            keep_next(flow, conn, len, posted);
             received_in_order(flow, end);
             touch(flow, conn, touched);
         }
@@ -210,6 +215,54 @@ pub(super) fn copy_in(flow: &mut Flow, region: &EngineRegion, ahead: u32, payloa
         done += piece.len();
     }
     Some(total)
+}
+
+/// As [`copy_in`], at `rcv_nxt`: what fits into the buffer of a call that waits for it goes there.
+#[inline]
+pub(super) fn copy_next(
+    flow: &mut Flow,
+    region: &EngineRegion,
+    conn: ConnId,
+    payload: &[u8],
+    sum: bool,
+    posted: &mut Option<Posted>,
+) -> Option<u32> {
+    match posted {
+        Some(posted) if posted.room(conn, flow.rx.rcv_pos) > 0 => copy_posted(flow, region, conn, payload, sum, posted),
+        _ => copy_in(flow, region, 0, payload, sum),
+    }
+}
+
+fn copy_posted(
+    flow: &mut Flow,
+    region: &EngineRegion,
+    conn: ConnId,
+    payload: &[u8],
+    sum: bool,
+    posted: &mut Posted,
+) -> Option<u32> {
+    let position = flow.rx.rcv_pos;
+    // The queue pair's own buffer is what was promised to the peer, even if the bytes go elsewhere.
+    if position + payload.len() as u64 > flow.rx.rq_limit {
+        return None;
+    }
+    let (first, rest) = payload.split_at(payload.len().min(posted.room(conn, position)));
+    let total = posted.copy(first, sum);
+    if rest.is_empty() {
+        return Some(total);
+    }
+    let rest = copy_in(flow, region, first.len() as u32, rest, sum)?;
+    Some(if sum { checksum::combine(total, first.len(), rest) } else { 0 })
+}
+
+/// The next `len` bytes of a connection are right. To be called before it moves on.
+#[inline]
+pub(super) fn keep_next(flow: &Flow, conn: ConnId, len: u32, posted: &mut Option<Posted>) {
+    if let Some(posted) = posted
+        && posted.room(conn, flow.rx.rcv_pos) > 0
+    {
+        posted.keep(len as usize);
+    }
 }
 
 /// All bytes before `end` are in place: the stream moves on, over what came out
