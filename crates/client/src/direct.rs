@@ -120,7 +120,7 @@ impl Shared {
 
     /// Notes that a call has taken in what other programs told. Otherwise the thread would sleep on the bell, and
     /// each of their messages would ring it.
-    fn note_look_at_pairs(&self) {
+    pub(super) fn note_look_at_pairs(&self) {
         if self.attendance.rings.load(Ordering::Relaxed) {
             self.note_look();
         }
@@ -268,21 +268,27 @@ impl Inner {
         self.lose(shared, |local| local.drives(region));
     }
 
-    /// Takes in what the devices have received.
-    pub fn receive(&mut self, shared: &Shared) {
+    /// Takes in what the devices have received, but for that of the engine which has just been driven for a region.
+    pub fn receive(&mut self, shared: &Shared, driven: Option<u32>) {
         if self.local.is_empty() {
             return;
         }
         let clock = self.clock;
-        self.lose(shared, |local| local.runner.drive(clock, true).is_err());
+        self.lose(shared, |local| {
+            !driven.is_some_and(|region| local.drives(region)) && local.runner.drive(clock, true, None).is_err()
+        });
         self.driven = true;
         self.looked_at = clock;
     }
 
-    /// Called when a call found nothing to read or no space. Polls the devices; returns true if the
-    /// call is worth another try.
+    /// True if a call that found nothing to read or no space polls the devices.
+    pub fn is_due(&self) -> bool {
+        !self.local.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW
+    }
+
+    /// Called when a call found no space. Polls the devices; returns true if the call is worth another try.
     pub fn has_news(&mut self, shared: &Shared) -> bool {
-        let looks = !self.local.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW;
+        let looks = self.is_due();
         if looks {
             self.hear_engines(shared);
         }
@@ -310,7 +316,7 @@ impl Inner {
             self.clock = monotonic();
             let clock = self.clock;
             let receive = clock.saturating_sub(self.looked_at) > FRESH;
-            self.lose(shared, |local| local.runner.drive(clock, receive).is_err());
+            self.lose(shared, |local| local.runner.drive(clock, receive, None).is_err());
             self.driven = true;
             if receive {
                 self.looked_at = clock;

@@ -430,7 +430,7 @@ impl Inner {
         if !(self.local.is_empty() && self.regions.is_empty()) {
             self.clock = monotonic();
         }
-        self.receive(shared);
+        self.receive(shared, None);
         self.take_completions(shared);
     }
 

@@ -52,6 +52,7 @@ mod observing;
 mod options;
 mod pair_info;
 mod pairs;
+mod posted;
 pub mod raw;
 mod ready;
 mod region;

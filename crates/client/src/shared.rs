@@ -255,20 +255,31 @@ impl Inner {
         cx: &Context<'_>,
         mut run: impl FnMut(&mut Inner) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        let would_block = |done: &io::Result<R>| matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock);
         let mut done = run(self);
         if would_block(&done) && self.has_news(shared) {
             done = run(self);
         }
-        match done {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if let Some(connection) = self.connections.get_mut(&id) {
-                    connection.wait(write, cx);
-                }
-                Poll::Pending
-            }
-            done => Poll::Ready(done),
+        self.pend(id, write, cx, done)
+    }
+
+    /// As [`Inner::poll_io`], for a read. Its buffer is where an engine of this program places what arrives.
+    pub fn poll_read(&mut self, shared: &Shared, id: u64, cx: &Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
+        let mut done = self.read(id, buf);
+        if would_block(&done) && self.is_due() {
+            done = self.read_arriving(shared, id, buf);
         }
+        self.pend(id, false, cx, done)
+    }
+
+    /// Registers the task as waiting if the call would block.
+    fn pend<R>(&mut self, id: u64, write: bool, cx: &Context<'_>, done: io::Result<R>) -> Poll<io::Result<R>> {
+        if !would_block(&done) {
+            return Poll::Ready(done);
+        }
+        if let Some(connection) = self.connections.get_mut(&id) {
+            connection.wait(write, cx);
+        }
+        Poll::Pending
     }
 
     pub fn read(&mut self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
@@ -411,6 +422,11 @@ impl Inner {
     pub fn next_look(&self) -> Option<baton_tcp::time::Instant> {
         self.regions.values().filter(|region| !region.dead).filter_map(|region| region.consumer.next_look()).min()
     }
+}
+
+/// True if a call would wait.
+fn would_block<R>(done: &io::Result<R>) -> bool {
+    matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 /// Ignores `WouldBlock`: the work is continued later without the caller.

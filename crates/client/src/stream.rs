@@ -188,7 +188,7 @@ impl Stream {
             return Poll::Ready(Ok(count));
         }
         self.shared.with(|inner| {
-            let done = inner.poll_io(&self.shared, self.id, false, cx, |inner| inner.read(self.id, buf));
+            let done = inner.poll_read(&self.shared, self.id, cx, buf);
             self.remember(inner.near(self.id));
             done
         })?

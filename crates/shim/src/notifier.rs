@@ -62,9 +62,9 @@ impl Notifier {
         read_eventfd(self.as_fd())
     }
 
-    /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines.
-    /// The engines then process what arrived. The thread may have begun its `pause` before.
-    pub fn wait_or_receive(
+    /// As [`Notifier::wait`], and also until a frame arrives at a device of this process's engines,
+    /// which the caller then has to drive. The thread may have begun its `pause` before.
+    pub fn wait_or_arrival(
         &self,
         deadline: Option<Instant>,
         attendance: Attendance,
@@ -92,7 +92,6 @@ impl Notifier {
         if notified {
             self.clear();
         }
-        service::look();
         Ok(())
     }
 

@@ -27,12 +27,14 @@ pub struct StreamWait {
     looked: bool,
     /// The pause that began with a look that found nothing.
     pause: Option<Pause>,
+    /// The caller has to drive the engines of this program: something may have arrived.
+    arrival: bool,
 }
 
 impl StreamWait {
     pub fn new(fd: RawFd) -> StreamWait {
-        let (waited, watch, wait, deadline, looked, pause) = Default::default();
-        StreamWait { fd, waited, watch, ran: signals::ran(), wait, deadline, looked, pause }
+        let (waited, watch, wait, deadline, looked, pause, arrival) = Default::default();
+        StreamWait { fd, waited, watch, ran: signals::ran(), wait, deadline, looked, pause, arrival }
     }
 
     /// Waits for a stream on which a call that sends or receives would block. It may return too early.
@@ -49,10 +51,14 @@ impl StreamWait {
                 }
                 let limit = || socket::timeout(self.fd, sends).map(|span| Instant::now() + span);
                 let deadline = *self.deadline.get_or_insert_with(limit);
-                match service::attend() {
-                    Some(attendance) => wait.notifier.wait_or_receive(deadline, attendance, self.pause.take()),
-                    None => wait.notifier.wait(deadline),
+                let Some(attendance) = service::attend() else { return wait.notifier.wait(deadline) };
+                wait.notifier.wait_or_arrival(deadline, attendance, self.pause.take())?;
+                if sends {
+                    service::look();
+                } else {
+                    self.arrival = true;
                 }
+                Ok(())
             }
             _ => {
                 self.waited = Some((slot_ref, held.moved().map(|moved| moved.identity)));
@@ -65,6 +71,12 @@ impl StreamWait {
                 Ok(())
             }
         }
+    }
+
+    /// True, once, if the last wait ended because something may have arrived: a read then has to be one that drives
+    /// the engines ([`Stream::read_arriving`]).
+    pub fn take_arrival(&mut self) -> bool {
+        std::mem::take(&mut self.arrival)
     }
 
     /// Looks for bytes in a pair's memory. Returns `None` if the caller may find some, or something else.
@@ -91,6 +103,9 @@ impl StreamWait {
 
 impl Drop for StreamWait {
     fn drop(&mut self) {
+        if self.arrival {
+            service::look();
+        }
         if let Some((slot_ref, number)) = &self.watch
             && let Some(held) = at(self.fd)
             && held.slot_ref.is(slot_ref)

@@ -4,6 +4,7 @@ use crate::account;
 use crate::busy_poll;
 use crate::connection::{CallTarget, Held, KernelCall, bring_slot_home, target, target_to_send};
 use crate::os::signals::broken_pipe;
+use crate::service;
 use crate::state::Moved;
 use crate::stream_wait::StreamWait;
 use baton_consumer::held::interrupted;
@@ -92,9 +93,9 @@ pub fn receive(fd: RawFd, bufs: &mut [IoSliceMut<'_>], flags: c_int) -> Done<usi
         let peeks_whole = flags & MSG_PEEK != 0 && flags & MSG_WAITALL != 0 && may_wait;
         let moved = if want == 0 {
             // A call without room still waits until a byte has arrived (`sock_rcvlowat`).
-            held.receive_piece(&mut [0], MSG_PEEK).map(|_| 0)
+            held.receive_piece(&mut [0], MSG_PEEK, sleep.take_arrival()).map(|_| 0)
         } else {
-            held.receive(bufs, got, flags)
+            held.receive(bufs, got, flags, sleep.take_arrival())
         };
         let error = match moved {
             Ok(0) => return Done::Carried(got),
@@ -228,8 +229,15 @@ impl Held {
         !has_failed || !self.slot().error_reported.swap(true, Ordering::Relaxed)
     }
 
-    /// Receives what is available into `bufs`, after their first `skip` bytes.
-    fn receive(&self, bufs: &mut [IoSliceMut<'_>], mut skip: usize, flags: c_int) -> Result<usize, i32> {
+    /// Receives what is available into `bufs`, after their first `skip` bytes. After an `arrival`, it drives the
+    /// engines first.
+    fn receive(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        mut skip: usize,
+        flags: c_int,
+        mut arrival: bool,
+    ) -> Result<usize, i32> {
         let mut total = 0;
         for buf in bufs {
             if skip >= buf.len() {
@@ -242,7 +250,7 @@ impl Held {
                 break;
             }
             let len = room.len();
-            match self.receive_piece(room, flags) {
+            match self.receive_piece(room, flags, std::mem::take(&mut arrival)) {
                 Ok(count) => {
                     total += count;
                     if count < len {
@@ -256,8 +264,11 @@ impl Held {
         Ok(total)
     }
 
-    fn receive_piece(&self, buf: &mut [u8], flags: c_int) -> Result<usize, i32> {
+    fn receive_piece(&self, buf: &mut [u8], flags: c_int, arrival: bool) -> Result<usize, i32> {
         let peek = flags & MSG_PEEK != 0;
+        if arrival && (peek || self.moved().is_none()) {
+            service::look();
+        }
         let Some(moved) = self.moved() else {
             return Ok(self.ended().map_or(0, |ended| ended.read(buf, peek)));
         };
@@ -265,7 +276,8 @@ impl Held {
         let mut discarded = if flags & MSG_TRUNC != 0 { vec![0; buf.len().min(1 << 20)] } else { Vec::new() };
         let into = if flags & MSG_TRUNC != 0 { &mut discarded[..] } else { buf };
         let read = |into: &mut [u8]| if peek { moved.stream.peek(into) } else { (&moved.stream).read(into) };
-        let read = read(into).or_else(|error| {
+        let first = |into: &mut [u8]| if arrival && !peek { moved.stream.read_arriving(into) } else { read(into) };
+        let read = first(into).or_else(|error| {
             if error.kind() != ErrorKind::WouldBlock {
                 return Err(error);
             }

@@ -14,13 +14,14 @@ mod orders;
 use super::begin::Begin;
 use super::channel::Channel;
 use super::order::{Order, Report};
+use baton_consumer::consumer::Conn;
 use baton_consumer::memory::SharedLedger;
 use baton_consumer::secret::random_secret;
 use baton_engine::endpoint::InterfaceConfig;
 use baton_engine::engine::{Activity, Engine, EngineConfig};
 use baton_engine::event::ConnId;
 use baton_engine::frame_io::{FrameIo, PortError};
-use baton_engine::streamer::{ConsumerId, Moved, SuspendError};
+use baton_engine::streamer::{ConsumerId, Moved, PostedReceive, SuspendError};
 use baton_journal::{Kind, Level, tell};
 use baton_port::SteeredPort;
 use baton_port::wait::{WaitSet, Waitable};
@@ -163,13 +164,25 @@ impl Runner {
         Ok(activity)
     }
 
+    /// A buffer for the bytes of a connection from stream position `position` on, for [`Runner::drive`]; `None` if this
+    /// engine does not serve the consumer.
+    pub fn posted<'a>(&self, key: u32, conn: Conn, position: u64, buf: &'a mut [u8]) -> Option<PostedReceive<'a>> {
+        let consumer = self.consumers.get(&key)?.id;
+        Some(PostedReceive { consumer, qp: conn.0, position, buf, placed: 0 })
+    }
+
     /// Does all pending work, for a driver that calls only now and then: with `receive`, takes all
     /// frames that the port has, and processes them. It starts at `clock`, in nanoseconds of
-    /// `CLOCK_MONOTONIC`.
+    /// `CLOCK_MONOTONIC`. The payload of one connection goes into the buffer `posted`, if there is one.
     ///
     /// # Errors
     /// Those of [`Runner::turn`].
-    pub fn drive(&mut self, clock: u64, receive: bool) -> Result<(), PortError> {
+    pub fn drive(
+        &mut self,
+        clock: u64,
+        receive: bool,
+        mut posted: Option<&mut PostedReceive<'_>>,
+    ) -> Result<(), PortError> {
         let mut receive = receive;
         let mut now = Instant(clock.saturating_sub(self.base));
         for turn in 1..=TURNS {
@@ -177,7 +190,10 @@ impl Runner {
                 now = self.now();
             }
             let steps = if receive {
-                let activity = self.engine.poll(now, &mut self.port, || 0)?;
+                let activity = match &mut posted {
+                    Some(posted) => self.engine.poll_into(now, &mut self.port, || 0, posted)?,
+                    None => self.engine.poll(now, &mut self.port, || 0)?,
+                };
                 // A smaller burst than the budget means that the port has no more frames, or holds
                 // them for later.
                 receive = activity.frames >= self.rx_budget;
