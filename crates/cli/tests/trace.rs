@@ -485,5 +485,6 @@ fn the_papers_figures_are_rebuilt_from_real_transfers() {
     assert_eq!(again["frames_in"].as_u64(), Some(10_000));
     assert_eq!(again["eliminated"], cells[1]["points"][0]["eliminated"]);
     let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("<code>baton trace paper --senders "), "{page}");
     assert!([4, 5, 6, 7, 8].iter().all(|figure| page.contains(&format!("data-plot=\"rsc-{figure}\""))));
 }

@@ -3,7 +3,9 @@
 use super::caution;
 use baton_analyse::report::FileLine;
 use baton_apps::html_text::escape;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::SystemTime;
 
 /// Letters of a command that are shown at once: one that names many captures would fill the page.
@@ -23,12 +25,21 @@ impl Origin {
         Origin { command, date: httpdate::fmt_http_date(SystemTime::now()) }
     }
 
-    /// Appends it to a page about captures.
-    pub(super) fn html(&self, page: &mut String, captures: &[FileLine]) {
-        let names: Vec<String> = captures.iter().map(|capture| capture.path.clone()).collect();
-        page.push_str("<dl class=\"origin\"><dt>Captures</dt><dd>");
-        caution::list(page, &names);
-        page.push_str("</dd><dt>Command</dt><dd>");
+    /// A page that this process makes now, with the command that started it.
+    pub fn of_this_process() -> Origin {
+        Origin::now(typed(std::env::args_os()))
+    }
+
+    /// Appends it to a page about these captures, of which there may be none.
+    pub(crate) fn html(&self, page: &mut String, captures: &[FileLine]) {
+        page.push_str("<dl class=\"origin\">");
+        if !captures.is_empty() {
+            let names: Vec<String> = captures.iter().map(|capture| capture.path.clone()).collect();
+            page.push_str("<dt>Captures</dt><dd>");
+            caution::list(page, &names);
+            page.push_str("</dd>");
+        }
+        page.push_str("<dt>Command</dt><dd>");
         self.command(page);
         let _ = write!(
             page,
@@ -49,6 +60,14 @@ impl Origin {
             let _ = write!(page, "<details><summary><code>{start}…</code></summary>{code}</details>");
         }
     }
+}
+
+/// A command in words of a shell. The program is named without its directory.
+fn typed(mut words: impl Iterator<Item = OsString>) -> String {
+    let program = words.next().and_then(|path| Path::new(&path).file_name().map(OsString::from));
+    let words: Vec<String> = program.into_iter().chain(words).map(|word| word.to_string_lossy().into_owned()).collect();
+    // Only words with a zero byte cannot be quoted, and no command has one.
+    shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "))
 }
 
 #[cfg(test)]
@@ -86,5 +105,13 @@ mod tests {
         let page = html(&"é".repeat(LONG + 1));
         let (start, whole) = page.split_once("…</code></summary>").unwrap();
         assert!(start.ends_with(&"é".repeat(LONG)) && whole.contains(&"é".repeat(LONG + 1)), "{page}");
+    }
+
+    #[test]
+    fn a_command_is_shown_so_that_a_shell_reads_it_again() {
+        let words = ["/usr/bin/baton", "trace", "a b.pcap", "it's", "--html", "out/x.html"];
+        let said = typed(words.into_iter().map(OsString::from));
+        assert_eq!(said, "baton trace 'a b.pcap' \"it's\" --html out/x.html");
+        assert_eq!(shlex::split(&said).unwrap()[1..], words[1..]);
     }
 }

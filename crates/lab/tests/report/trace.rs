@@ -142,7 +142,7 @@ fn the_papers_plots_are_whole_where_lines_end_close_together() {
             cells.push(rsc2006::Cell { senders, message: 1 << power, points });
         }
     }
-    let page = rsc2006::Outcome { machine: Machine::default(), cells }.page();
+    let page = rsc2006::Outcome { machine: Machine::default(), cells }.page(&origin());
     is_whole(&page, &["rsc-4", "rsc-5", "rsc-6", "rsc-7", "rsc-8"]);
 }
 
@@ -180,6 +180,14 @@ fn the_page_says_what_it_is_made_from_and_when() {
     let path = &files(0)[0].path;
     assert!(page.contains(&format!("<li>{path}</li>")) && page.contains(&format!("baton trace '{path}'")), "{page}");
     assert!(page.contains(" GMT, by Baton "), "{page}");
+}
+
+#[test]
+fn the_papers_page_says_what_made_it_and_when() {
+    let page = rsc2006::Outcome { machine: Machine::default(), cells: Vec::new() };
+    let page = page.page(&Origin::now("baton trace paper --html out/rsc.html".to_owned()));
+    assert!(page.contains("<dt>Command</dt><dd><code>baton trace paper --html out/rsc.html</code>"), "{page}");
+    assert!(page.contains(" GMT, by Baton ") && !page.contains("<dt>Captures</dt>"), "{page}");
 }
 
 #[test]

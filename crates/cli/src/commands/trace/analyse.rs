@@ -3,7 +3,6 @@
 use super::files::{self, Captures};
 use super::many::Many;
 use super::rules;
-use super::typed;
 use super::verdicts::Lines;
 use crate::commands::measuring;
 use baton_analyse::Analysis;
@@ -15,6 +14,7 @@ use baton_analyse::report::{FileLine, Listing, Report, Rules};
 use baton_analyse::study::Study;
 use baton_apps::fail::usage;
 use baton_apps::signal::Stop;
+use baton_lab::report::origin::Origin;
 use baton_lab::report::{capture, short};
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -178,7 +178,7 @@ impl Output {
     /// If the page cannot be written, or standard output is closed.
     pub fn give(&self, report: &Report, stdout_taken: bool) -> anyhow::Result<()> {
         if let Some(path) = &self.html {
-            measuring::write(path, &capture::page(report, &typed::origin()))?;
+            measuring::write(path, &capture::page(report, &Origin::of_this_process()))?;
         }
         let mut stdout = std::io::stdout().lock();
         if stdout_taken {

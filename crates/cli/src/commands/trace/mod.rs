@@ -7,7 +7,6 @@ mod merge;
 mod paper;
 mod rules;
 mod sweep;
-mod typed;
 mod verdicts;
 
 /// Arguments of `baton trace`.

@@ -5,6 +5,7 @@ use crate::commands::measuring::{Output, extent, in_lab, plans};
 use baton_apps::fail::usage;
 use baton_lab::experiment::Axis;
 use baton_lab::papers::rsc2006;
+use baton_lab::report::origin::Origin;
 use std::path::PathBuf;
 
 /// Arguments of `baton trace paper`.
@@ -56,5 +57,5 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
     }
     let outcome = in_lab(|lab| rsc2006::run(lab, &extent, args.keep.as_deref()))?;
-    args.output.give(&outcome.findings()?)
+    args.output.give(&outcome.findings(&Origin::of_this_process())?)
 }

@@ -2,7 +2,6 @@
 
 use super::files::{self, Captures};
 use super::rules::Rules;
-use super::typed;
 use crate::commands::measuring::Output;
 use baton_analyse::Analysis;
 use baton_analyse::coalesce::Profile;
@@ -14,6 +13,7 @@ use baton_analyse::sweep::Sweep;
 use baton_analyse::verdict::Verdict;
 use baton_lab::experiment::Findings;
 use baton_lab::report::grid::{self, Unit};
+use baton_lab::report::origin::Origin;
 use baton_lab::report::sweep::Outcome;
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         tunnelled: sweep.tunnelled().clone(),
         files,
     };
-    let page = outcome.page(&typed::origin());
+    let page = outcome.page(&Origin::of_this_process());
     let findings = Findings::new(&outcome, outcome.table(), Vec::new())?.with(outcome.csv(), page);
     args.output.give(&findings)?;
     files::complain(&outcome.files)

@@ -19,6 +19,7 @@ mod rows;
 
 use crate::experiment::{Axis as Varied, Experiment, Extent, Lab, Need};
 use crate::report::Machine;
+use crate::report::origin::Origin;
 use crate::world::World;
 use crate::world::wire::{configure, veth};
 use anyhow::{Context, bail};
@@ -51,7 +52,7 @@ pub const EXPERIMENT: Experiment = Experiment {
         Varied { name: "window", about: "frames in a moderation window, with 16 senders" },
     ],
     command: "baton trace paper",
-    run: |lab, extent| run(lab, extent, None)?.findings(),
+    run: |lab, extent| run(lab, extent, None)?.findings(&Origin::of_this_process()),
 };
 
 /// Frames that are analysed of each transfer (RSC §5.1).

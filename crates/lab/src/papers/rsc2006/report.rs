@@ -10,6 +10,7 @@ use crate::report::claim;
 use crate::report::claim::Claim;
 use crate::report::html;
 use crate::report::lines::{Line, Lines};
+use crate::report::origin::Origin;
 use baton_analyse::sweep::Axis;
 use baton_apps::html_text::escape;
 use std::fmt::Write as _;
@@ -35,12 +36,12 @@ fn kib(bytes: usize) -> String {
 }
 
 impl Outcome {
-    /// The results in every form.
+    /// The results in every form. The page names its origin.
     ///
     /// # Errors
     /// If they have no form in JSON.
-    pub fn findings(&self) -> anyhow::Result<Findings> {
-        Ok(Findings::new(self, self.table(), claims(self))?.with(self.csv(), self.page()).showing(rows(self)))
+    pub fn findings(&self, origin: &Origin) -> anyhow::Result<Findings> {
+        Ok(Findings::new(self, self.table(), claims(self))?.with(self.csv(), self.page(origin)).showing(rows(self)))
     }
 
     /// The paper's statements about a figure, compared with the transfers.
@@ -117,8 +118,10 @@ impl Outcome {
     }
 
     /// The figures as plots.
-    pub fn page(&self) -> String {
-        let mut body = "<div class=\"plots\">".to_owned();
+    pub fn page(&self, origin: &Origin) -> String {
+        let mut body = String::new();
+        origin.html(&mut body, &[]);
+        body.push_str("<div class=\"plots\">");
         for figure in &FIGURES {
             let lines = self.lines(figure.number);
             if lines.is_empty() {
