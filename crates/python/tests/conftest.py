@@ -12,11 +12,19 @@ def segment(port: int, seq: int, payload: int) -> bytes:
     return b"\2\0\0\0\0\1\2\0\0\0\0\2\x08\0" + ip + tcp + b"\xab" * payload
 
 
-def capture(port: int, segments: int, payload: int = 1000) -> bytes:
-    """A pcap file with segments of one connection, a microsecond apart."""
+def in_ipip(frame: bytes) -> bytes:
+    """The frame with its IPv4 packet in another (IPIP, RFC 2003)."""
+    ends = b"\xc0\0\2\1", b"\xc0\0\2\2"
+    outer = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(frame) - 14, 0, 0x4000, 64, 4, 0, *ends)
+    return frame[:14] + outer + frame[14:]
+
+
+def capture(port: int, segments: int, payload: int = 1000, *, tunnel: bool = False) -> bytes:
+    """A pcap file with segments of one connection, a microsecond apart; with ``tunnel`` each is in IPIP."""
     out = [struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1)]
     for at in range(segments):
         frame = segment(port, 1 + at * payload, payload)
+        frame = in_ipip(frame) if tunnel else frame
         out.append(struct.pack("<IIII", 1, at, len(frame), len(frame)) + frame)
     return b"".join(out)
 

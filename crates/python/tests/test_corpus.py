@@ -83,3 +83,25 @@ def test_a_killed_worker_changes_nothing_and_what_is_there_is_not_done_again(cap
     assert [path for path, _ in outcome.troubled] == [damaged]
     assert figures(outcome.total) == figures(alone(captures))
     assert not list(records.rglob(".part-*"))
+
+
+def test_another_option_reads_a_capture_again(tmp_path, capsys):
+    tunnelled = tmp_path / "tunnelled.pcap"
+    tunnelled.write_bytes(capture(1, 30, tunnel=True))
+    records = tmp_path / "records"
+
+    def lines(*options):
+        code = corpus.main([str(tunnelled), "--records", str(records), "--workers", "1", *options])
+        said = capsys.readouterr()
+        assert code == 0, said
+        return said.out.splitlines()
+
+    beside, inside = baton_trace.trace(tunnelled), baton_trace.trace(tunnelled, inner=True)
+    assert (beside.eliminated, inside.frames_in) == (0, 30)
+    assert inside.eliminated > 20
+    inner = ["--inner"]
+    for options, studied, report in [([], 1, beside), (inner, 1, inside), (inner, 0, inside), ([], 0, beside)]:
+        said = lines(*options)
+        assert said[0] == f"{studied} captures read, {1 - studied} known already, 0 with trouble"
+        assert said[2] == f"{report.eliminated} of 30 frames would be joined to another"
+        assert (records / "total.ndjson").read_text() == report.record() + "\n"

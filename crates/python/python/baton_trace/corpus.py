@@ -239,8 +239,10 @@ def main(arguments: list[str] | None = None) -> int:
     for option in ["--cache", "--buffer", "--limit", "--window-packets", "--window-us"]:
         parser.add_argument(option, type=int, metavar="N")
     parser.add_argument("--checksum", choices=["trust", "verify"], default="trust")
+    # No option is no rule, so records that were made before this one existed keep their names.
+    parser.add_argument("--inner", action="store_true", default=None, help="look at TCP inside tunnels")
     given = vars(parser.parse_args(arguments))
-    names = ["profile", "cache", "buffer", "limit", "window_packets", "window_us", "checksum"]
+    names = ["profile", "cache", "buffer", "limit", "window_packets", "window_us", "checksum", "inner"]
     rules = {name: given[name] for name in names if given[name] is not None}
     baton = shutil.which("baton")
     if given["html"] and baton is None:
