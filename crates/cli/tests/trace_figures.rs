@@ -174,6 +174,14 @@ fn one_capture_has_its_facts_and_several_a_line_each() {
         let shown = said.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(shown.contains(&format!("{name} {value}")), "{name}: {said}");
     }
+    let page = dir.path().join("page.html");
+    trace(&["--html", &page.to_string_lossy(), &file]);
+    let page = std::fs::read_to_string(&page).unwrap();
+    for fact in
+        ["<dt>Start</dt><dd>Tue, 14 Nov 2023 22:13:20 UTC</dd>", "<dt>End</dt><dd>Tue, 14 Nov 2023 22:13:21 UTC</dd>"]
+    {
+        assert!(page.contains(fact), "{fact}: {page}");
+    }
     // A pcapng file states the interfaces of all its sections; a snapshot length of 0 is no bound.
     let order = make::Order { big: true };
     let enhanced = |at| make::enhanced(order, 0, at, 1054, &frame(9, 1, 1000));

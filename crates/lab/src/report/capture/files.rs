@@ -4,6 +4,7 @@ use super::percent;
 use crate::report::short;
 use crate::report::wrap::{row, wrap};
 use baton_analyse::link_type;
+use baton_analyse::per_file::Figures;
 use baton_analyse::read::Facts;
 use baton_analyse::report::FileLine;
 use std::fmt::Write as _;
@@ -37,7 +38,7 @@ fn facts(file: &FileLine) -> String {
         fact("snap length", snap_length.map_or("no bound".to_owned(), |bytes| format!("{bytes} bytes")));
     }
     if let Some(figures) = &file.figures {
-        fact("start", figures.start_ns.map_or("no frame".to_owned(), utc));
+        fact("start", moment(figures.start_ns));
         fact("duration", format!("{} s", short(figures.seconds)));
         fact("records", figures.frames_in.to_string());
     }
@@ -45,6 +46,18 @@ fn facts(file: &FileLine) -> String {
         fact("size", format!("{bytes} bytes"));
     }
     out
+}
+
+/// The first moment of all captures, and the last, in words. A capture ends when the time has passed that its stamps
+/// tell, steps back left out.
+pub fn extent(files: &[FileLine]) -> [String; 2] {
+    let figures = || files.iter().filter_map(|file| file.figures.as_ref());
+    let end = |one: &Figures| Some(one.start_ns?.saturating_add((one.seconds * 1e9).round() as u64));
+    [moment(figures().filter_map(|one| one.start_ns).min()), moment(figures().filter_map(end).max())]
+}
+
+fn moment(stamp_ns: Option<u64>) -> String {
+    stamp_ns.map_or("no frame".to_owned(), utc)
 }
 
 fn link_name(link: u16) -> String {
@@ -73,11 +86,29 @@ fn lines(files: &[FileLine]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baton_analyse::verdict::Answer;
 
     #[test]
     fn a_stamp_is_a_date_of_utc() {
         assert_eq!(utc(0), "Thu, 01 Jan 1970 00:00:00 UTC");
         assert_eq!(utc(1_700_000_000_999_999_999), "Tue, 14 Nov 2023 22:13:20 UTC");
         assert!(utc(u64::MAX).contains("2554"));
+    }
+
+    #[test]
+    fn captures_extend_from_the_earliest_start_to_the_latest_end() {
+        let file = |start_ns, seconds| {
+            let (frames_in, eliminated, eliminated_share, answer) = (0, 0, 0.0, Answer::CannotTell);
+            let figures = Figures { frames_in, eliminated, eliminated_share, answer, start_ns, seconds };
+            FileLine { figures: Some(figures), ..FileLine::default() }
+        };
+        let second = 1_000_000_000;
+        let unread = FileLine::default();
+        let files = [file(Some(60 * second), 30.0), unread, file(Some(20 * second), 65.5), file(None, 0.0)];
+        assert_eq!(extent(&files), ["Thu, 01 Jan 1970 00:00:20 UTC", "Thu, 01 Jan 1970 00:01:30 UTC"]);
+        assert_eq!(extent(&files[3..]), ["no frame", "no frame"]);
+        // A record may state anything.
+        assert!(extent(&[file(Some(second), f64::INFINITY)])[1].contains("2554"));
+        assert_eq!(extent(&[file(Some(0), -1.0)])[1], utc(0));
     }
 }

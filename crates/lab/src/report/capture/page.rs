@@ -1,6 +1,6 @@
 //! The report of `baton trace` as an HTML page.
 
-use super::{acks_saved, cautions, delay, length, model, percent, profiles, rules, sentence, verdict};
+use super::{acks_saved, cautions, delay, files, length, model, percent, profiles, rules, sentence, verdict};
 use crate::report::origin::Origin;
 use crate::report::plot::{Group, Mark, Plot, Row};
 use crate::report::{Side, html, short, thousands};
@@ -20,7 +20,10 @@ pub fn page(report: &Report, origin: &Origin) -> String {
         caution.html(&mut body);
     }
     let wire = format!("{} bytes in {} s", thousands(report.wire_bytes), short(report.seconds));
+    let [start, end] = files::extent(&report.files);
     let facts = [
+        ("Start", start),
+        ("End", end),
         ("Runs of two or more", thousands(report.runs)),
         ("Data segments held", thousands(report.segments)),
         ("Added delay", delay(report)),
