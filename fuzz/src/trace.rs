@@ -62,5 +62,5 @@ pub fn capture(data: &[u8]) {
     let Some(input) = input(data, usize::MAX) else { return };
     let mut sweep = Sweep::new(Limits::of(Profile::Rsc), Checksums::Trust);
     let _ = study::read(input, &mut sweep, &Progress::default());
-    assert!(sweep.points().all(|point| point.frames_in == point.frames_out + point.eliminated));
+    assert!(sweep.points().all(|point| point.gain.frames_in == point.gain.frames_out + point.gain.eliminated));
 }

@@ -14,6 +14,7 @@
 //! The knee is the least memory with which the share of joined frames is within 5 % of the best in the grid.
 
 use crate::classifier::Classifier;
+use crate::gain::Gain;
 use crate::link;
 use crate::read::{self, Frame};
 use crate::study::Study;
@@ -42,14 +43,9 @@ pub struct Cell {
     pub size: u32,
     /// Memory of all entries, in bytes.
     pub memory_bytes: u64,
-    /// Frames that it looked at.
-    pub frames_in: u64,
-    /// Frames and runs that came out.
-    pub frames_out: u64,
-    /// Frames that were appended to another.
-    pub eliminated: u64,
-    /// Runs of two segments or more.
-    pub runs: u64,
+    /// The frames that it joined.
+    #[serde(flatten)]
+    pub gain: Gain,
 }
 
 /// The least memory that is nearly as good as the best, and the best.
@@ -61,29 +57,16 @@ pub struct Knee {
     pub best: Cell,
 }
 
-impl Cell {
-    /// The share of frames that was joined to another, 0 to 1.
-    pub fn share(&self) -> f64 {
-        if self.frames_in == 0 { 0.0 } else { self.eliminated as f64 / self.frames_in as f64 }
-    }
-
-    fn merge(&mut self, other: &Cell) {
-        self.frames_in += other.frames_in;
-        self.frames_out += other.frames_out;
-        self.eliminated += other.eliminated;
-        self.runs += other.runs;
-    }
-}
-
 impl Knee {
     /// The knee of these points, which looked at the same frames; `None` if no point joins any. With the same memory
     /// the point that joins more is taken, then the one with fewer entries.
     pub fn of(cells: &[Cell]) -> Option<Knee> {
-        let order = |cell: &&Cell| (cell.memory_bytes, Reverse(cell.eliminated), cell.entries);
-        let most = cells.iter().map(|cell| cell.eliminated).max().filter(|most| *most > 0)?;
-        let best = cells.iter().filter(|cell| cell.eliminated == most).min_by_key(order)?;
-        let enough =
-            |cell: &&Cell| u128::from(cell.eliminated) * 100 >= u128::from(most) * u128::from(100 - WITHIN_PERCENT);
+        let order = |cell: &&Cell| (cell.memory_bytes, Reverse(cell.gain.eliminated), cell.entries);
+        let most = cells.iter().map(|cell| cell.gain.eliminated).max().filter(|most| *most > 0)?;
+        let best = cells.iter().filter(|cell| cell.gain.eliminated == most).min_by_key(order)?;
+        let enough = |cell: &&Cell| {
+            u128::from(cell.gain.eliminated) * 100 >= u128::from(most) * u128::from(100 - WITHIN_PERCENT)
+        };
         let at = cells.iter().filter(enough).min_by_key(order)?;
         Some(Knee { at: *at, best: *best })
     }
@@ -115,7 +98,7 @@ impl Grid {
                 }
             };
             let memory_bytes = u64::from(entries) * u64::from(bytes);
-            let cell = Cell { entries, size, memory_bytes, frames_in: 0, frames_out: 0, eliminated: 0, runs: 0 };
+            let cell = Cell { entries, size, memory_bytes, gain: Gain::default() };
             Some((cell, Coalescer::new(limits)))
         };
         let pairs = entries.iter().flat_map(|&entries| sizes.iter().map(move |&size| (entries, size)));
@@ -142,21 +125,14 @@ impl read::Sink for Grid {
 impl Study for Grid {
     fn end(&mut self) {
         for (cell, coalescer) in &mut self.cells {
-            coalescer.flush::<(), _>(self.last_ns, &mut ());
-            let counts = *coalescer.counts();
-            cell.merge(&Cell {
-                frames_in: counts.frames_in(),
-                frames_out: counts.frames_out(),
-                eliminated: counts.eliminated(),
-                runs: counts.runs,
-                ..*cell
-            });
-            *coalescer = Coalescer::new(*coalescer.limits());
+            cell.gain.take(coalescer, self.last_ns);
         }
     }
 
     fn merge(&mut self, other: Grid) {
-        self.cells.iter_mut().zip(&other.cells).for_each(|((ours, _), (theirs, _))| ours.merge(theirs));
+        for ((ours, _), (theirs, _)) in self.cells.iter_mut().zip(&other.cells) {
+            ours.gain.merge(&theirs.gain);
+        }
     }
 }
 
@@ -167,7 +143,8 @@ mod tests {
 
     fn cell(entries: u32, size: u32, eliminated: u64) -> Cell {
         let memory_bytes = u64::from(entries) * u64::from(size);
-        Cell { entries, size, memory_bytes, frames_in: 1000, frames_out: 1000 - eliminated, eliminated, runs: 1 }
+        let gain = Gain { frames_in: 1000, frames_out: 1000 - eliminated, eliminated, runs: 1 };
+        Cell { entries, size, memory_bytes, gain }
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub mod cost;
 pub mod delay;
 pub mod find;
 pub mod flows;
+pub mod gain;
 pub mod grid;
 pub mod gro;
 mod joiner;

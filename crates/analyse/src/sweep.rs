@@ -7,6 +7,7 @@
 //! `u32::MAX` stands for the whole capture, including frames of no connection.
 
 use crate::classifier::{Classifier, Tunnelled};
+use crate::gain::Gain;
 use crate::link::{self, ReservedBits, UnknownLinks};
 use crate::read::{self, Frame};
 use crate::study::Study;
@@ -95,28 +96,9 @@ pub struct Point {
     pub axis: Axis,
     /// Value of the swept parameter, in its unit.
     pub value: u32,
-    /// Frames that it looked at.
-    pub frames_in: u64,
-    /// Frames and runs that came out.
-    pub frames_out: u64,
-    /// Frames that were appended to another.
-    pub eliminated: u64,
-    /// Runs of two segments or more.
-    pub runs: u64,
-}
-
-impl Point {
-    /// The share of frames that was joined to another.
-    pub fn share(&self) -> f64 {
-        if self.frames_in == 0 { 0.0 } else { self.eliminated as f64 / self.frames_in as f64 }
-    }
-
-    fn merge(&mut self, other: &Point) {
-        self.frames_in += other.frames_in;
-        self.frames_out += other.frames_out;
-        self.eliminated += other.eliminated;
-        self.runs += other.runs;
-    }
+    /// The frames that it joined.
+    #[serde(flatten)]
+    pub gain: Gain,
 }
 
 /// One coalescer for each point.
@@ -142,7 +124,7 @@ impl Sweep {
     pub fn of(base: Limits, classifier: impl Into<Classifier>, points: impl IntoIterator<Item = (Axis, u32)>) -> Sweep {
         let point = |(axis, value): (Axis, u32)| {
             let limits = axis.apply(base, value)?;
-            let point = Point { axis, value, frames_in: 0, frames_out: 0, eliminated: 0, runs: 0 };
+            let point = Point { axis, value, gain: Gain::default() };
             Some((point, Coalescer::new(limits)))
         };
         let points = points.into_iter().filter_map(point).collect();
@@ -219,23 +201,14 @@ impl read::Sink for Sweep {
 impl Study for Sweep {
     fn end(&mut self) {
         for (point, coalescer) in &mut self.points {
-            coalescer.flush::<(), _>(self.last_ns, &mut ());
-            let counts = *coalescer.counts();
-            point.merge(&Point {
-                frames_in: counts.frames_in(),
-                frames_out: counts.frames_out(),
-                eliminated: counts.eliminated(),
-                runs: counts.runs,
-                ..*point
-            });
-            *coalescer = Coalescer::new(*coalescer.limits());
+            point.gain.take(coalescer, self.last_ns);
         }
         self.numbers.clear();
     }
 
     fn merge(&mut self, other: Sweep) {
         for ((ours, _), (theirs, _)) in self.points.iter_mut().zip(&other.points) {
-            ours.merge(theirs);
+            ours.gain.merge(&theirs.gain);
         }
         self.unknown_links.merge(&other.unknown_links);
         self.reserved_bits.merge(other.reserved_bits);

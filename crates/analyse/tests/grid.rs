@@ -39,7 +39,7 @@ fn flows_that_take_turns_need_an_entry_each() {
             let joined = u64::from(flows) * 39;
             for cell in grid.cells() {
                 let expected = if cell.entries < flows { 0 } else { joined };
-                assert_eq!(cell.eliminated, expected, "{profile:?}, {flows} flows: {cell:?}");
+                assert_eq!(cell.gain.eliminated, expected, "{profile:?}, {flows} flows: {cell:?}");
             }
         }
     }
@@ -51,7 +51,7 @@ fn a_burst_needs_a_buffer_that_nearly_holds_it() {
     // runs of 16 KiB eliminate 37 of 40, which is just less than 95 % of the 39 that one run would.
     let base = Limits { window: Window::Input, ..Limits::of(Profile::Rsc) };
     let grid = grid_of(&interleaved(1, 40), Grid::new(base, Checksums::Trust));
-    let eliminated: Vec<u64> = grid.cells().take(6).map(|cell| cell.eliminated).collect();
+    let eliminated: Vec<u64> = grid.cells().take(6).map(|cell| cell.gain.eliminated).collect();
     assert_eq!(eliminated, [20, 30, 35, 37, 38, 39]);
     let found = knee(&grid);
     assert_eq!((found.at.entries, found.at.size, found.at.memory_bytes), (1, 32_768, 32_768));
@@ -66,5 +66,5 @@ fn captures_add_up_and_do_not_join_each_other() {
     sum.merge(grid_of(&b, Grid::new(base, Checksums::Trust)));
     let one_after_another = grid_of(&b, grid_of(&a, Grid::new(base, Checksums::Trust)));
     assert!(sum.cells().eq(one_after_another.cells()));
-    assert_eq!(sum.cells().next().map(|cell| cell.frames_in), Some(60 + 93));
+    assert_eq!(sum.cells().next().map(|cell| cell.gain.frames_in), Some(60 + 93));
 }

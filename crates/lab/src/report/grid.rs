@@ -2,6 +2,7 @@
 
 use super::heat::{HeatMap, Marked};
 use super::wrap::wrap;
+use baton_analyse::gain::Gain;
 use baton_analyse::grid::{Cell, Knee, WITHIN_PERCENT};
 use baton_analyse::verdict::{Answer, Verdict};
 use baton_apps::html_text::escape;
@@ -41,7 +42,7 @@ fn memory(bytes: u64) -> String {
 }
 
 fn share(cell: &Cell) -> String {
-    format!("{:.1} %", cell.share() * 100.0)
+    format!("{:.1} %", cell.gain.share() * 100.0)
 }
 
 impl Grid {
@@ -126,7 +127,8 @@ impl Grid {
     /// counts.
     pub fn csv(&self) -> String {
         let row = |cell: &Cell| {
-            let Cell { entries, size, memory_bytes, frames_in, frames_out, eliminated, runs } = cell;
+            let Cell { entries, size, memory_bytes, gain } = cell;
+            let Gain { frames_in, frames_out, eliminated, runs } = gain;
             format!("memory,{memory_bytes},{frames_in},{frames_out},{eliminated},{runs},{entries},{size}\n")
         };
         self.cells.iter().map(row).collect()
@@ -134,7 +136,7 @@ impl Grid {
 
     /// The grid as a heat map of an HTML page, with the knee in words.
     pub fn html(&self) -> String {
-        let of = |row: &[Cell]| row.iter().map(Cell::share).collect::<Vec<_>>();
+        let of = |row: &[Cell]| row.iter().map(|cell| cell.gain.share()).collect::<Vec<_>>();
         let place = |knee: &Knee| {
             let row = self.rows().position(|row| row.contains(&knee.at))?;
             let column = self.sizes().position(|size| size == knee.at.size)?;

@@ -8,6 +8,7 @@ use super::origin::Origin;
 use super::wrap::wrap;
 use super::{html, thousands};
 use baton_analyse::classifier::Tunnelled;
+use baton_analyse::gain::Gain;
 use baton_analyse::link::{ReservedBits, UnknownLinks};
 use baton_analyse::report::{FileLine, Rules};
 use baton_analyse::sweep::{Axis, Point};
@@ -47,7 +48,8 @@ impl Outcome {
     pub fn csv(&self) -> String {
         let mut out = "axis,value,frames_in,frames_out,eliminated,runs,entries,size\n".to_owned();
         for point in &self.points {
-            let Point { axis, value, frames_in, frames_out, eliminated, runs } = point;
+            let Point { axis, value, gain } = point;
+            let Gain { frames_in, frames_out, eliminated, runs } = gain;
             let _ = writeln!(out, "{},{value},{frames_in},{frames_out},{eliminated},{runs},,", axis.name());
         }
         out.push_str(&self.grid.csv());
@@ -62,8 +64,8 @@ impl Outcome {
         for (axis, points) in self.axes() {
             let _ = writeln!(out, "\n{} ({})", axis.name(), axis.about());
             for point in points {
-                let bar = "█".repeat((point.share() * 30.0).round() as usize);
-                let (share, runs) = (point.share() * 100.0, thousands(point.runs));
+                let bar = "█".repeat((point.gain.share() * 30.0).round() as usize);
+                let (share, runs) = (point.gain.share() * 100.0, thousands(point.gain.runs));
                 let _ = writeln!(out, "  {:>8} {share:>6.1} % {runs:>12} runs  {bar}", point.value);
             }
         }
@@ -93,7 +95,7 @@ impl Outcome {
         body.push_str(&self.grid.html());
         body.push_str("<h2>One number at a time</h2><div class=\"plots\">");
         for (axis, points) in self.axes() {
-            let points = points.iter().map(|point| (f64::from(point.value), point.share() * 100.0)).collect();
+            let points = points.iter().map(|point| (f64::from(point.value), point.gain.share() * 100.0)).collect();
             let plot = Lines {
                 id: axis.name().to_owned(),
                 title: format!("By {}", axis.name()),

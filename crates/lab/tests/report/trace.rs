@@ -5,6 +5,7 @@ use crate::browser::look;
 use baton_analyse::coalesce::{Checksums, Limits, Profile};
 use baton_analyse::cost::Prices;
 use baton_analyse::flows::Sort;
+use baton_analyse::gain::Gain;
 use baton_analyse::grid::Grid;
 use baton_analyse::read::Frame;
 use baton_analyse::report::{DelayBucket, FileLine, FlowLine, Listing, Report, Rules};
@@ -127,10 +128,12 @@ fn the_papers_plots_are_whole_where_lines_end_close_together() {
     let point = |axis, value, share: f64| Point {
         axis,
         value,
-        frames_in: 10_000,
-        frames_out: 10_000 - (share * 1e4) as u64,
-        eliminated: (share * 1e4) as u64,
-        runs: 100,
+        gain: Gain {
+            frames_in: 10_000,
+            frames_out: 10_000 - (share * 1e4) as u64,
+            eliminated: (share * 1e4) as u64,
+            runs: 100,
+        },
     };
     let mut cells = Vec::new();
     for senders in [4, 8, 16, 30, 60, 90] {

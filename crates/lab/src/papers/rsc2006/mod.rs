@@ -92,7 +92,7 @@ pub struct Outcome {
 impl Cell {
     /// The share of frames that a set of rules joins.
     pub fn share(&self, axis: Axis, value: u32) -> Option<f64> {
-        self.points.iter().find(|point| point.axis == axis && point.value == value).map(Point::share)
+        self.points.iter().find(|point| point.axis == axis && point.value == value).map(|point| point.gain.share())
     }
 
     /// The same with the paper's rules: 4 runs of 8 KB, a window of 20 frames.

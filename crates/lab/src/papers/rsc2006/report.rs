@@ -64,7 +64,7 @@ impl Outcome {
         let by_value = |axis: Axis| {
             let line = |cell: &Cell| {
                 let points = cell.points.iter().filter(|point| point.axis == axis);
-                let points = points.map(|point| (f64::from(point.value), point.share() * 100.0)).collect();
+                let points = points.map(|point| (f64::from(point.value), point.gain.share() * 100.0)).collect();
                 Line { label: kib(cell.message), points, paper: false }
             };
             studied().map(line).filter(|line| !line.points.is_empty()).collect()
@@ -110,7 +110,7 @@ impl Outcome {
                 let _ = writeln!(
                     out,
                     "{},{},{axis},{value},{},{},{}",
-                    cell.senders, cell.message, point.frames_in, point.eliminated, point.runs
+                    cell.senders, cell.message, point.gain.frames_in, point.gain.eliminated, point.gain.runs
                 );
             }
         }
