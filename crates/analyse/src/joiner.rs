@@ -1,6 +1,6 @@
 //! Whatever joins frames: a coalescer by the rules of a paper, or a model of Linux's.
 
-use crate::gro::{self, Fate, Flush, Gro};
+use crate::gro::{self, Flush, Gro};
 use crate::rules::Given;
 use baton_coalesce::{self as coalesce, Cause, Class, Coalescer, Frame, Reason, Verdict};
 use std::collections::BTreeMap;
@@ -12,22 +12,32 @@ pub enum Joiner {
     Gro(Gro),
 }
 
-/// The fate of a frame in words.
+/// The fate of a frame under the rules of either kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Told {
-    /// One of the three below.
-    pub word: &'static str,
-    /// Why it goes on alone, or did not fit the run before; empty without a reason.
-    pub reason: &'static str,
+pub enum Fate {
+    Paper(Verdict),
+    Gro(gro::Fate),
 }
 
-impl Told {
-    /// It begins a run.
-    pub const START: &'static str = "start";
-    /// It is appended to one.
-    pub const APPEND: &'static str = "append";
-    /// It goes on alone.
-    pub const ALONE: &'static str = "alone";
+impl Fate {
+    /// True if the frame goes on alone.
+    #[inline]
+    pub fn is_alone(self) -> bool {
+        matches!(self, Fate::Paper(Verdict::Bypass(_)) | Fate::Gro(gro::Fate::Alone(_)))
+    }
+
+    /// Whether the frame begins a run (`start`), is appended to one (`append`) or goes on alone (`alone`), and why it
+    /// goes on alone or did not fit the run before; empty without a reason.
+    pub fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Fate::Paper(Verdict::Start) | Fate::Gro(gro::Fate::Held(None)) => ("start", ""),
+            Fate::Paper(Verdict::Flush(cause)) => ("start", cause.name()),
+            Fate::Gro(gro::Fate::Held(Some(cause))) => ("start", cause.name()),
+            Fate::Paper(Verdict::Merge) | Fate::Gro(gro::Fate::Joined) => ("append", ""),
+            Fate::Paper(Verdict::Bypass(reason)) => ("alone", reason.name()),
+            Fate::Gro(gro::Fate::Alone(alone)) => ("alone", alone.name()),
+        }
+    }
 }
 
 /// Counts of the fates of all frames.
@@ -51,39 +61,16 @@ impl Joiner {
         }
     }
 
-    /// Takes in a frame that arrived at `now_ns`; true if it goes on alone.
+    /// Takes in a frame that arrived at `now_ns`.
     #[inline]
-    pub fn handle<S>(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut S) -> bool
+    pub fn handle<S>(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut S) -> Fate
     where
         S: coalesce::Sink<u64> + gro::Sink,
     {
         match self {
-            Joiner::Paper(coalescer) => {
-                matches!(coalescer.handle(class, now_ns, now_ns, sink), Verdict::Bypass(_))
-            }
-            Joiner::Gro(gro) => matches!(gro.handle(frame, class, now_ns, sink), Fate::Alone(_)),
+            Joiner::Paper(coalescer) => Fate::Paper(coalescer.handle(class, now_ns, now_ns, sink)),
+            Joiner::Gro(gro) => Fate::Gro(gro.handle(frame, class, now_ns, sink)),
         }
-    }
-
-    /// The same in words, for a reader of each frame's fate.
-    pub fn tell<S>(&mut self, frame: &Frame<'_>, class: &Class, now_ns: u64, sink: &mut S) -> Told
-    where
-        S: coalesce::Sink<u64> + gro::Sink,
-    {
-        let (word, reason) = match self {
-            Joiner::Paper(coalescer) => match coalescer.handle(class, now_ns, now_ns, sink) {
-                Verdict::Start => (Told::START, ""),
-                Verdict::Flush(cause) => (Told::START, cause.name()),
-                Verdict::Merge => (Told::APPEND, ""),
-                Verdict::Bypass(reason) => (Told::ALONE, reason.name()),
-            },
-            Joiner::Gro(gro) => match gro.handle(frame, class, now_ns, sink) {
-                Fate::Held(cause) => (Told::START, cause.map_or("", Flush::name)),
-                Fate::Joined => (Told::APPEND, ""),
-                Fate::Alone(alone) => (Told::ALONE, alone.name()),
-            },
-        };
-        Told { word, reason }
     }
 
     /// Ends all runs, and begins anew.

@@ -281,7 +281,7 @@ impl read::Sink for Analysis {
         if let Class::Bypass { reason: Reason::NoPayload, .. } = class {
             self.ack_bytes += u64::from(wire_len);
         }
-        let alone = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.heard);
+        let alone = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.heard).is_alone();
         if alone && let Some(flow) = flow_of(&class) {
             let receiver = self.heard.flows.add(flow, counts_alone(&class));
             if let Class::Data(segment) = &class {

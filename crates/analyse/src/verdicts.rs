@@ -16,7 +16,7 @@
 
 use crate::classifier::Classifier;
 use crate::gro;
-use crate::joiner::{Joiner, Told};
+use crate::joiner::Joiner;
 use crate::link;
 use crate::read::{self, Frame};
 use crate::rules::Given;
@@ -147,10 +147,11 @@ impl<W: Write> read::Sink for Verdicts<W> {
         self.frames += 1;
         let mut seen = link::frame(frame);
         let class = self.classifier.classify(&mut seen);
-        let told = self.joiner.tell(&seen, &class, frame.time_ns, &mut self.runs);
-        let run = if told.word == Told::ALONE { String::new() } else { self.runs.last.to_string() };
+        let fate = self.joiner.handle(&seen, &class, frame.time_ns, &mut self.runs);
+        let run = if fate.is_alone() { String::new() } else { self.runs.last.to_string() };
+        let (word, reason) = fate.words();
         let (seconds, ns) = (frame.time_ns / SECOND_NS, frame.time_ns % SECOND_NS);
-        let _ = writeln!(self.text, "{},{seconds}.{ns:09},{},{},{run}", self.frames, told.word, told.reason);
+        let _ = writeln!(self.text, "{},{seconds}.{ns:09},{word},{reason},{run}", self.frames);
         if self.text.len() >= PIECE {
             self.write();
         }
