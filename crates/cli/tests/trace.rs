@@ -143,6 +143,13 @@ fn what_was_readable_of_a_damaged_capture_is_reported() {
     let report = json(&output);
     assert_eq!(report["frames_in"].as_u64(), Some(29));
     assert!(report["files"][0]["trouble"].as_str().unwrap().contains("damaged at byte"));
+    assert!(said.ends_with("; the report covers what came before\n"), "{said}");
+    // There is no report if nothing could be read.
+    let other = write(dir.path(), "other.bin", &[7; 100]);
+    let output = trace(&[&other]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.ends_with("other.bin: damaged at byte 0: neither pcap nor pcapng\n"), "{said}");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]));
     // If one of several captures is damaged, the others still count.
     let good = write(dir.path(), "good.pcap", &whole);
     let output = trace(&["--json", &cut, &good]);

@@ -197,13 +197,13 @@ fn line(outcome: &Outcome<Figures>) -> FileLine {
 pub fn complain(files: &[FileLine]) -> anyhow::Result<()> {
     let bad: Vec<String> =
         files.iter().filter_map(|file| Some(format!("{}: {}", file.path, file.trouble.as_ref()?))).collect();
-    match bad.as_slice() {
-        [] => Ok(()),
-        [one] => Err(anyhow::anyhow!("{one}; the report covers what came before")),
-        [first, rest @ ..] => {
-            Err(anyhow::anyhow!("{first}; and {} more; the report covers what came before", rest.len()))
-        }
-    }
+    let Some((first, rest)) = bad.split_first() else { return Ok(()) };
+    let more = if rest.is_empty() { String::new() } else { format!("; and {} more", rest.len()) };
+    let has_frames = |file: &FileLine| file.figures.is_some_and(|figures| figures.frames_in > 0);
+    // There is no report if nothing could be read.
+    let reported = files.iter().any(|file| file.trouble.is_none() || has_frames(file));
+    let covers = if reported { "; the report covers what came before" } else { "" };
+    Err(anyhow::anyhow!("{first}{more}{covers}"))
 }
 
 /// Installs the signal handlers that ask the command to stop.
