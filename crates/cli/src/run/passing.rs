@@ -79,17 +79,22 @@ impl Passing {
         let mut named = false;
         loop {
             let left: Vec<Pid> = children().into_iter().filter(|pid| !others(*pid)).collect();
-            let Some(&first) = left.first() else { return };
             self.mean(left.clone(), true);
-            if !named && !ends_soon(first) {
-                named = true;
-                let list = left.iter().map(|pid| pid.to_string()).collect::<Vec<_>>().join(", ");
-                let _ =
-                    writeln!(io::stderr(), "baton: the program has ended; waiting for the processes it left: {list}");
+            let Some(&first) = left.first() else { return };
+            if !ends_soon(first) {
+                // A process that was forked just before may have become one of the others.
+                if !named && !others(first) {
+                    named = true;
+                    let list = left.iter().map(|pid| pid.to_string()).collect::<Vec<_>>().join(", ");
+                    let _ = writeln!(
+                        io::stderr(),
+                        "baton: the program has ended; waiting for the processes it left: {list}"
+                    );
+                }
+                continue;
             }
-            let ended = has_ended(first);
             self.mean(Vec::new(), true);
-            if ended.is_err() || waitpid(Some(first), WaitOptions::empty()).is_err() {
+            if waitpid(Some(first), WaitOptions::empty()).is_err() {
                 return;
             }
         }
