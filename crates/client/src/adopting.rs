@@ -55,9 +55,10 @@ impl Inner {
     /// the connection's addresses and ports, and the number of the last engine; `None` if there is
     /// no engine, or the service numbers none.
     fn hold_frames(&mut self, fd: BorrowedFd<'_>) -> Option<(Tuple, u64)> {
-        let last = self.local.iter().map(|local| local.number).max().filter(|number| *number > 0)?;
+        let mut engines = self.engines.lock();
+        let last = engines.iter().map(|local| local.number).max().filter(|number| *number > 0)?;
         let tuple = tuple_of(fd)?;
-        self.local.iter_mut().for_each(|local| local.runner.hold(tuple));
+        engines.iter_mut().for_each(|local| local.runner.hold(tuple));
         Some((tuple, last))
     }
 
@@ -67,7 +68,8 @@ impl Inner {
     pub fn let_frames_go(&mut self, held: Option<Tuple>, comes_to: Option<u32>) {
         let Some(tuple) = held else { return };
         self.hear_orders();
-        let others = self.local.iter_mut().filter(|local| !comes_to.is_some_and(|region| local.drives(region)));
+        let mut engines = self.engines.lock();
+        let others = engines.iter_mut().filter(|local| !comes_to.is_some_and(|region| local.drives(region)));
         others.for_each(|local| local.runner.unhold(&tuple));
     }
 

@@ -20,11 +20,12 @@ impl Inner {
             return;
         }
         self.hear_orders();
-        match self.local.iter_mut().find(|local| local.drives(incoming.region)) {
+        let mut engines = self.engines.lock();
+        match engines.iter_mut().find(|local| local.drives(incoming.region)) {
             Some(local) => local.runner.adopt_brought(order),
             // Either the engine has gone, and the broker sees that its channel is closed, or it could not
             // map the region. Then the program keeps the bytes, as if the engine had refused.
-            None => self.local.iter_mut().for_each(|local| local.runner.refuse(incoming.id)),
+            None => engines.iter_mut().for_each(|local| local.runner.refuse(incoming.id)),
         }
     }
 

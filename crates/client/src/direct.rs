@@ -8,8 +8,7 @@
 //!                              has polled it for a TICK and none sleeps on it
 //! ```
 //!
-//! Engines are protected by the same lock as streams: one thread drives an engine, and others wait
-//! for as long as a burst takes. A sleeping thread does not hold the lock.
+//! One thread drives the [engines](super::engines) at a time. A sleeping thread holds no lock.
 //!
 //! *Responsibility for the device* passes between threads without a system call while the program
 //! is busy: once per [`TICK`], the thread checks whether calls have polled the device. If a call
@@ -19,6 +18,7 @@
 use super::batch;
 use super::local_engine::LocalEngine;
 use super::shared::{Guard, Inner, Shared};
+use baton_consumer::held::Counted;
 use baton_ipc::engine::monotonic;
 use baton_port::wait::WaitSet;
 use std::io;
@@ -28,23 +28,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest time that a device goes without a poll while calls poll it now and then.
-const TICK: Duration = Duration::from_millis(2);
+pub(super) const TICK: Duration = Duration::from_millis(2);
 
 /// Longest doze. It bounds the delay if a call that was woken for a frame is held up before it
 /// polls the device.
 const DOZE: Duration = Duration::from_millis(100);
 
-/// Nanoseconds without a poll after which a call that only sends polls the device too.
-const FRESH: u64 = 100_000;
-
-/// Nanoseconds after a poll during which a call that finds nothing does not poll again.
-const JUST_NOW: u64 = 20_000;
-
 /// How often, one [`TICK`] each, the thread yields the lock to calls before it insists on it.
 const LEAVES: u32 = 8;
-
-/// Most rounds of engine work in one call: taking in completions may give an engine more to do.
-const ROUNDS: u32 = 8;
 
 /// The library thread's share of that responsibility.
 #[derive(Default)]
@@ -95,21 +86,30 @@ impl Shared {
     /// Polls the devices and takes in what came, on behalf of a call.
     pub fn look(&self) {
         batch::end();
-        // In a forked child this fails, and there is nothing to poll.
-        let _ = self.with(|inner| {
-            inner.hear_engines(self);
-        });
+        // In a forked child there is nothing to poll.
+        if self.check().is_ok() {
+            self.look_in_batch();
+        }
         self.note_look_at_pairs();
+    }
+
+    /// Polls the devices and takes in what came, without an end of the thread's batch.
+    pub(super) fn look_in_batch(&self) {
+        let _whole = Counted::whole();
+        let lost = self.poll_devices();
+        self.note_look();
+        let _ = self.with(|inner| inner.hear_driven(self, lost));
     }
 
     /// Like [`Shared::look`], unless the devices were polled within the last `FRESH` nanoseconds.
     pub fn glance(&self) {
+        if self.engines.is_empty() || self.engines.is_stale(monotonic()) {
+            return self.look();
+        }
         batch::end();
-        let _ = self.with(|inner| {
-            if inner.local.is_empty() || monotonic().saturating_sub(inner.looked_at) > FRESH {
-                inner.hear_engines(self);
-            }
-        });
+        if self.check().is_ok() {
+            self.drive();
+        }
         self.note_look_at_pairs();
     }
 
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
-    fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
+    pub(super) fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
         const NEARLY: u64 = TICK.as_nanos() as u64;
         let until = self.attendance.until.load(Ordering::Relaxed);
         // Being late by less than a tick is acceptable.
@@ -148,7 +148,7 @@ impl Ticker {
             self.left = 0;
             return Some(shared.lock());
         }
-        let lock = shared.try_lock();
+        let lock = shared.try_lock().filter(|_| shared.engines.try_lock().is_some());
         if lock.is_some() {
             self.left = 0;
             return lock;
@@ -170,10 +170,13 @@ impl Ticker {
         timeout: Option<Duration>,
     ) -> Option<Duration> {
         self.devices.clear();
-        let local = inner.local.iter_mut().filter_map(|local| local.runner.timeout());
-        let mut timeout = timeout.into_iter().chain(local).min();
-        if !inner.devices().is_empty() {
-            inner.local.iter().for_each(|local| set.add(local.runner.control()));
+        let mut engines = shared.engines.lock();
+        let due = engines.iter_mut().filter_map(|local| local.runner.timeout());
+        let mut timeout = timeout.into_iter().chain(due).min();
+        engines.iter().for_each(|local| set.add(local.runner.control()));
+        drop(engines);
+        let devices = inner.devices();
+        if !devices.is_empty() {
             let looks = shared.attendance.looks.load(Ordering::Relaxed);
             if std::mem::replace(&mut self.looks, looks) != looks {
                 // Calls have polled the devices since the last time.
@@ -183,7 +186,7 @@ impl Ticker {
             } else {
                 shared.attendance.thread_sleeps.store(true, Ordering::SeqCst);
                 inner.prepare_pairs();
-                self.devices = inner.devices();
+                self.devices = devices;
                 self.devices.iter().for_each(|device| set.add(device));
             }
         }
@@ -222,29 +225,29 @@ impl Inner {
     pub fn on_engine(&mut self, shared: &Shared, control: Option<OwnedFd>, number: u64) {
         // If the engine cannot start, its channel is closed, and the broker sees that.
         if let Some(local) = control.and_then(|control| LocalEngine::start(control, number)) {
-            self.local.push(local);
+            self.engines.add(local);
             shared.attendance.change();
         }
     }
 
     /// Hears and carries out what the broker has ordered the engines in this process by now.
     pub fn hear_orders(&mut self) {
-        self.local.iter_mut().for_each(|local| local.runner.hear());
+        self.engines.lock().iter_mut().for_each(|local| local.runner.hear());
     }
 
     /// Descriptors of the devices of the engines in this process, and its bell.
     pub fn devices(&self) -> Vec<RawFd> {
-        self.local.iter().filter_map(LocalEngine::device).chain(self.pairs.bell()).collect()
+        self.engines.lock().iter().filter_map(LocalEngine::device).chain(self.pairs.bell()).collect()
     }
 
     /// Descriptors of the channels that carry the broker's orders.
     pub fn controls(&self) -> Vec<RawFd> {
-        self.local.iter().map(|local| local.runner.control().as_raw_fd()).collect()
+        self.engines.lock().iter().map(|local| local.runner.control().as_raw_fd()).collect()
     }
 
     /// Carries out new orders of the broker, and continues with those that take longer.
     pub fn tend_engines(&mut self, shared: &Shared, orders: bool) {
-        for local in &mut self.local {
+        for local in self.engines.lock().iter_mut() {
             if orders {
                 local.runner.hear();
             }
@@ -255,11 +258,8 @@ impl Inner {
 
     /// Drops the engines that `is_lost` selects.
     fn lose(&mut self, shared: &Shared, is_lost: impl FnMut(&mut LocalEngine) -> bool) {
-        let before = self.local.len();
-        self.local.extract_if(.., is_lost).for_each(drop);
-        if self.local.len() != before {
-            shared.attendance.change();
-            self.reap_engines();
+        if self.engines.lose(is_lost) {
+            self.note_lost(shared);
         }
     }
 
@@ -268,64 +268,21 @@ impl Inner {
         self.lose(shared, |local| local.drives(region));
     }
 
-    /// Takes in what the devices have received, but for that of the engine which has just been driven for a region.
-    pub fn receive(&mut self, shared: &Shared, driven: Option<u32>) {
-        if self.local.is_empty() {
-            return;
-        }
-        let clock = self.clock;
-        self.lose(shared, |local| {
-            !driven.is_some_and(|region| local.drives(region)) && local.runner.drive(clock, true, None).is_err()
-        });
-        self.driven = true;
-        self.looked_at = clock;
+    /// Engines of this program were lost.
+    fn note_lost(&mut self, shared: &Shared) {
+        shared.attendance.change();
+        self.reap_engines();
     }
 
-    /// True if a call that found nothing to read or no space polls the devices.
-    pub fn is_due(&self) -> bool {
-        !self.local.is_empty() && monotonic().saturating_sub(self.looked_at) > JUST_NOW
-    }
-
-    /// Called when a call found no space. Polls the devices; returns true if the call is worth another try.
-    pub fn has_news(&mut self, shared: &Shared) -> bool {
-        let looks = self.is_due();
-        if looks {
-            self.hear_engines(shared);
+    /// Takes in the results after engines of this program were driven. Some may have been `lost`.
+    pub fn hear_driven(&mut self, shared: &Shared, lost: bool) {
+        if lost {
+            self.note_lost(shared);
         }
-        looks
-    }
-
-    /// Sends what was written and processes the results, unless a batch is open.
-    pub fn send(&mut self, shared: &Shared) {
-        if self.local.is_empty() {
-            return;
-        }
-        if batch::is_open() {
-            if !std::mem::replace(&mut self.waits, true) {
-                shared.hurry(self.clock, || Some(TICK));
-            }
-            return;
-        }
-        if std::mem::take(&mut self.waits) {
-            batch::sent();
-        }
-        for _ in 0..ROUNDS {
-            if !self.local.iter_mut().any(|local| local.runner.has_doorbells()) {
-                break;
-            }
+        // Pairs need no clock.
+        if !self.regions.is_empty() {
             self.clock = monotonic();
-            let clock = self.clock;
-            let receive = clock.saturating_sub(self.looked_at) > FRESH;
-            self.lose(shared, |local| local.runner.drive(clock, receive, None).is_err());
-            self.driven = true;
-            if receive {
-                self.looked_at = clock;
-            }
-            self.take_completions(shared);
         }
-        if std::mem::take(&mut self.driven) {
-            let Inner { local, clock, .. } = self;
-            shared.hurry(*clock, || local.iter_mut().filter_map(|local| local.runner.timeout()).min());
-        }
+        self.take_completions(shared);
     }
 }

@@ -15,7 +15,6 @@ use baton_consumer::consumer::{Conn, SocketEvent};
 use baton_consumer::memory::WatchReader;
 use baton_consumer::stream::Stream;
 use baton_ipc::channel::Parcel;
-use baton_ipc::engine::monotonic;
 use baton_ipc::message::{Loss, Reply, Request};
 use baton_ipc::queues::{read_two, write_queues};
 use baton_journal::tuple_of;
@@ -37,17 +36,18 @@ pub(super) fn run(shared: &Arc<Shared>) {
         inner.awake();
         inner.hear_broker(shared);
         inner.tend_engines(shared, watch.orders);
-        inner.hear_engines(shared);
+        let lost = shared.poll_devices();
+        inner.hear_driven(shared, lost);
         inner.reap_engines();
         inner.hear_sockets();
         let settings_pending = inner.tell_again();
         let corks = inner.push_old();
         inner.forget_abandoned();
-        inner.wake_engines(shared);
+        inner.wake_engines();
         if inner.ended && inner.connections.is_empty() && inner.adopting.is_empty() {
             inner.hang_up();
             // Closing the devices wakes threads that still wait on them.
-            inner.local.clear();
+            inner.engines.lose(|_| true);
             return;
         }
         if !inner.may_sleep() {
@@ -74,6 +74,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
         let controls = inner.controls();
         let completions: Vec<_> = inner.live_regions().map(|region| region.completions.clone()).collect();
         drop(inner);
+        // A call that met this thread at the engines has left its work to it.
+        let timeout = if shared.engines.is_rung() { Some(Duration::ZERO) } else { timeout };
         completions.iter().for_each(|completions| set.add(completions.as_ref()));
         // A signal only ends the wait early, which does no harm.
         let ready = set.wait(timeout);
@@ -422,16 +424,6 @@ impl Inner {
         if connection.closed {
             self.close(id);
         }
-    }
-
-    /// Takes in what the devices received and what the engines completed.
-    pub(super) fn hear_engines(&mut self, shared: &Shared) {
-        // Pairs need no clock.
-        if !(self.local.is_empty() && self.regions.is_empty()) {
-            self.clock = monotonic();
-        }
-        self.receive(shared, None);
-        self.take_completions(shared);
     }
 
     /// Takes in what the engines completed.

@@ -37,6 +37,7 @@ mod connection;
 mod cork;
 mod descriptors;
 mod direct;
+mod engines;
 mod events;
 mod files;
 mod following;

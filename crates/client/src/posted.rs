@@ -6,7 +6,8 @@
 //!                                                             --> all other frames              --> rings
 //! ```
 //!
-//! The engine has the buffer only within the call, and under the lock: it has none of a call that sleeps.
+//! The engine has the buffer only within the call, and under both locks: it has none of a call that sleeps, and no other
+//! thread reads from the connection meanwhile. If another thread drives the engines, the call waits for it instead.
 
 use super::batch;
 use super::location::{InEngine, Location};
@@ -16,6 +17,15 @@ use baton_consumer::consumer::Conn;
 use baton_ipc::engine::monotonic;
 use std::io;
 
+/// The bytes that a read waits for.
+#[derive(Clone, Copy)]
+struct Awaited {
+    region: u32,
+    conn: Conn,
+    /// Stream position of the first.
+    position: u64,
+}
+
 impl Stream {
     /// Polls the devices, and reads: for a caller that has found nothing to read, and to which something may have
     /// arrived since. This connection's next bytes are placed in `buf`.
@@ -24,51 +34,55 @@ impl Stream {
     /// Those of a read; `WouldBlock` if there are still no bytes, even on a blocking stream.
     pub fn read_arriving(&self, buf: &mut [u8]) -> io::Result<usize> {
         batch::end();
-        let done = self.shared.with(|inner| inner.read_arriving(&self.shared, self.id, buf))?;
+        let done = match self.shared.receive_into(self.id, buf)? {
+            0 => self.shared.with(|inner| inner.read(self.id, buf))?,
+            placed => Ok(placed),
+        };
         self.shared.note_look_at_pairs();
         done
     }
 }
 
+impl Shared {
+    /// Polls the devices and takes in what came. Returns how many of a connection's next bytes are in `buf`.
+    pub(super) fn receive_into(&self, id: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let placed = self.with(|inner| inner.place(self, id, buf))?;
+        if placed.is_none() {
+            self.look_in_batch();
+        }
+        Ok(placed.unwrap_or(0))
+    }
+}
+
 impl Inner {
-    /// As [`Stream::read_arriving`].
-    pub(super) fn read_arriving(&mut self, shared: &Shared, id: u64, buf: &mut [u8]) -> io::Result<usize> {
-        self.clock = monotonic();
-        let awaited = self.awaited(id);
-        let placed =
-            awaited.map_or(0, |(region, conn, position)| self.receive_into(shared, region, conn, position, buf));
-        self.receive(shared, awaited.map(|(region, ..)| region));
-        self.take_completions(shared);
-        if placed > 0 { Ok(placed) } else { self.read(id, buf) }
-    }
-
-    /// The queue pair of a connection in an engine of this program, and the stream position of the next byte to read,
-    /// if none is there.
-    fn awaited(&self, id: u64) -> Option<(u32, Conn, u64)> {
-        let connection = self.connection(id)?;
-        let &Location::Engine(InEngine { region, conn, stands: false, .. }) = connection.location() else {
-            return None;
-        };
-        let waits = connection.unread.is_empty() && !connection.is_shut_for_reading();
-        let position = self.regions.get(&region).filter(|region| waits && !region.dead)?.consumer.awaited(conn)?;
-        self.local.iter().any(|local| local.drives(region)).then_some((region, conn, position))
-    }
-
-    /// Drives the engine of a region with a buffer for the bytes of a connection from `position` on. Returns how many
-    /// of them it holds.
-    fn receive_into(&mut self, shared: &Shared, region: u32, conn: Conn, position: u64, buf: &mut [u8]) -> usize {
-        let Some(local) = self.local.iter_mut().find(|local| local.drives(region)) else { return 0 };
-        let Some(mut posted) = local.runner.posted(region, conn, position, buf) else { return 0 };
-        let driven = local.runner.drive(self.clock, true, Some(&mut posted));
+    /// Drives this program's engine with a buffer for a connection's next bytes, and takes in the results. Returns how
+    /// many it holds; `None` if the devices are to be polled without.
+    fn place(&mut self, shared: &Shared, id: u64, buf: &mut [u8]) -> Option<usize> {
+        let Awaited { region, conn, position } = self.awaited(id)?;
+        let mut list = shared.engines.try_lock()?;
+        let engine = list.iter().find(|local| local.drives(region))?;
+        let mut posted = engine.runner.posted(region, conn, position, buf)?;
+        let lost = shared.drive_all(&mut list, monotonic(), true, Some((region, &mut posted)));
         let placed = posted.placed;
         if placed > 0
             && let Some(region) = self.regions.get_mut(&region)
         {
             region.consumer.take_placed(conn, placed);
         }
-        if driven.is_err() {
-            self.lose_engine_of(shared, region);
-        }
-        placed
+        drop(list);
+        shared.note_look();
+        self.hear_driven(shared, lost);
+        Some(placed)
+    }
+
+    /// What a read of a connection in an engine of this program waits for, if nothing is there.
+    fn awaited(&self, id: u64) -> Option<Awaited> {
+        let connection = self.connection(id)?;
+        let &Location::Engine(InEngine { region, conn, stands: false, .. }) = connection.location() else {
+            return None;
+        };
+        let waits = connection.unread.is_empty() && !connection.is_shut_for_reading();
+        let there = self.regions.get(&region).filter(|region| waits && !region.dead && region.is_inside())?;
+        Some(Awaited { region, conn, position: there.consumer.awaited(conn)? })
     }
 }

@@ -45,6 +45,11 @@ impl Region {
         })
     }
 
+    /// True if its engine is in this program, or was.
+    pub fn is_inside(&self) -> bool {
+        self.engine.is_none()
+    }
+
     /// Detaches the queue pair from its connection, which has moved.
     pub fn leave(&mut self, conn: Conn) {
         self.names.remove(&conn);

@@ -91,14 +91,16 @@ impl Inner {
         if self.channel.is_some() {
             return;
         }
-        let Inner { regions, local, .. } = self;
+        let Inner { regions, engines, .. } = self;
+        let engines = engines.lock();
         let ended = |number: u32, region: &Region| match &region.engine {
             Some(process) => has_ended(process.as_fd()),
-            None => !local.iter().any(|local| local.drives(number)),
+            None => !engines.iter().any(|local| local.drives(number)),
         };
         let live = regions.iter().filter(|(_, region)| !region.dead);
         let dead: Vec<u32> =
             live.filter(|(number, region)| ended(**number, region)).map(|(number, _)| *number).collect();
+        drop(engines);
         for number in dead {
             self.on_dead(number);
             self.end_all_in(number);

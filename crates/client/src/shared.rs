@@ -4,10 +4,10 @@ use super::adoption::Adopting;
 use super::attendance::Attendance;
 use super::connection::Connection;
 use super::descriptors::lifted;
+use super::engines::Engines;
 use super::following::Following;
 use super::held_back::Corks;
 use super::links::Pairs;
-use super::local_engine::LocalEngine;
 use super::location::{InEngine, Location};
 use super::observing::Observing;
 use super::region::{Region, in_engine};
@@ -41,16 +41,9 @@ pub(super) struct Inner {
     pub channel: Option<Channel>,
     pub regions: BTreeMap<u32, Region>,
     pub connections: BTreeMap<u64, Connection>,
-    /// Engines in this program, and the time of their devices' last poll in nanoseconds of
-    /// `CLOCK_MONOTONIC`.
-    pub local: Vec<LocalEngine>,
-    pub looked_at: u64,
+    pub engines: Arc<Engines>,
     /// The last reading of `CLOCK_MONOTONIC`.
     pub clock: u64,
-    /// The engines have run since their timeouts were read.
-    pub driven: bool,
-    /// Written bytes are waiting for the end of a batch.
-    pub waits: bool,
     pub adopting: BTreeMap<u64, Adopting>,
     pub answers: VecDeque<Reply>,
     pub askers: Waiters,
@@ -82,6 +75,8 @@ pub(super) struct Inner {
 
 pub(super) struct Shared {
     inner: Mutex<Inner>,
+    /// Engines in this program.
+    pub engines: Arc<Engines>,
     /// Wakes the library's thread.
     pub wake: OwnedFd,
     /// Start of the consumers' clock, in nanoseconds of `CLOCK_MONOTONIC`.
@@ -100,16 +95,14 @@ impl Shared {
     /// If there are no descriptors, or no thread can be started.
     pub fn start(channel: Channel, run: fn(&Arc<Shared>)) -> io::Result<Arc<Shared>> {
         let process = Process::this();
+        let engines = Arc::new(Engines::default());
         let inner = Inner {
             unshared: Some(Unshared::new(&channel)),
             channel: Some(channel),
             regions: BTreeMap::new(),
             connections: BTreeMap::new(),
-            local: Vec::new(),
-            looked_at: 0,
+            engines: engines.clone(),
             clock: monotonic(),
-            driven: false,
-            waits: false,
             adopting: BTreeMap::new(),
             answers: VecDeque::new(),
             askers: Waiters::default(),
@@ -131,6 +124,7 @@ impl Shared {
         let wake = lifted(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let shared = Arc::new(Shared {
             inner: Mutex::new(inner),
+            engines,
             wake,
             started: monotonic(),
             attendance: Attendance::default(),
@@ -166,21 +160,20 @@ impl Shared {
         })
     }
 
-    /// Runs `run` under the lock, then wakes sleeping engines.
+    /// Runs `run` under the lock, then wakes sleeping engines, and drives those of this program.
     ///
     /// # Errors
     /// Those of [`Shared::check`].
     pub fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> io::Result<R> {
         self.check()?;
+        let _whole = Counted::whole();
         let mut inner = self.lock();
-        let looked_at = inner.looked_at;
         let result = run(&mut inner);
-        inner.wake_engines(self);
-        if inner.looked_at != looked_at {
-            self.note_look();
-        }
-        if std::mem::take(&mut inner.look) {
-            drop(inner);
+        inner.wake_engines();
+        let looks = std::mem::take(&mut inner.look);
+        drop(inner);
+        self.drive();
+        if looks {
             self.look_again();
         }
         Ok(result)
@@ -205,14 +198,16 @@ impl Shared {
 }
 
 impl Inner {
-    /// Runs the engines of this program, and rings the doorbells of others that sleep.
-    pub fn wake_engines(&mut self, shared: &Shared) {
-        self.send(shared);
-        let Inner { regions, local, .. } = self;
-        // Engines of this program never sleep.
-        let elsewhere = |number: u32| !local.iter().any(|local| local.drives(number));
-        for (_, region) in regions.iter().filter(|(number, region)| !region.dead && elsewhere(**number)) {
-            if region.consumer.region().must_wake_engine() {
+    /// Wakes engines that sleep and for which there is something to do. For those of this program, which never sleep,
+    /// it is noted.
+    pub fn wake_engines(&self) {
+        for region in self.live_regions() {
+            let consumer = region.consumer.region();
+            if region.is_inside() {
+                if consumer.has_rung() {
+                    self.engines.note_rung();
+                }
+            } else if consumer.must_wake_engine() {
                 let _ = rustix::io::write(&region.doorbell, &1u64.to_ne_bytes());
             }
         }
@@ -245,34 +240,8 @@ impl Inner {
         Poll::Pending
     }
 
-    /// Registers the task as waiting if the call would block, after a second try in case something
-    /// has arrived.
-    pub fn poll_io<R>(
-        &mut self,
-        shared: &Shared,
-        id: u64,
-        write: bool,
-        cx: &Context<'_>,
-        mut run: impl FnMut(&mut Inner) -> io::Result<R>,
-    ) -> Poll<io::Result<R>> {
-        let mut done = run(self);
-        if would_block(&done) && self.has_news(shared) {
-            done = run(self);
-        }
-        self.pend(id, write, cx, done)
-    }
-
-    /// As [`Inner::poll_io`], for a read. Its buffer is where an engine of this program places what arrives.
-    pub fn poll_read(&mut self, shared: &Shared, id: u64, cx: &Context<'_>, buf: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut done = self.read(id, buf);
-        if would_block(&done) && self.is_due() {
-            done = self.read_arriving(shared, id, buf);
-        }
-        self.pend(id, false, cx, done)
-    }
-
     /// Registers the task as waiting if the call would block.
-    fn pend<R>(&mut self, id: u64, write: bool, cx: &Context<'_>, done: io::Result<R>) -> Poll<io::Result<R>> {
+    pub fn pend<R>(&mut self, id: u64, write: bool, cx: &Context<'_>, done: io::Result<R>) -> Poll<io::Result<R>> {
         if !would_block(&done) {
             return Poll::Ready(done);
         }
@@ -425,7 +394,7 @@ impl Inner {
 }
 
 /// True if a call would wait.
-fn would_block<R>(done: &io::Result<R>) -> bool {
+pub(super) fn would_block<R>(done: &io::Result<R>) -> bool {
     matches!(done, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 

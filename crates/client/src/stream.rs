@@ -5,7 +5,7 @@ use super::batch;
 use super::connection::Connection;
 use super::location::Location;
 use super::near::PairEnd;
-use super::shared::Shared;
+use super::shared::{Inner, Shared, would_block};
 use baton_consumer::fork::Copied;
 use baton_consumer::held::Counted;
 use baton_consumer::wake::{Doorbell, block_on};
@@ -187,21 +187,52 @@ impl Stream {
         if let Some(count) = self.near().and_then(|near| near.read(buf)) {
             return Poll::Ready(Ok(count));
         }
-        self.shared.with(|inner| {
-            let done = inner.poll_read(&self.shared, self.id, cx, buf);
-            self.remember(inner.near(self.id));
-            done
-        })?
+        if let Some(done) = self.try_first(false, cx, |inner| inner.read(self.id, buf))? {
+            return done;
+        }
+        match self.shared.receive_into(self.id, buf)? {
+            0 => self.try_last(false, cx, |inner| inner.read(self.id, buf)),
+            placed => Poll::Ready(Ok(placed)),
+        }
     }
 
     fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if let Some(count) = self.near().and_then(|near| near.write(&[IoSlice::new(data)], 0)) {
             return Poll::Ready(Ok(count));
         }
+        if let Some(done) = self.try_first(true, cx, |inner| inner.write(self.id, data))? {
+            return done;
+        }
+        self.shared.look_in_batch();
+        self.try_last(true, cx, |inner| inner.write(self.id, data))
+    }
+
+    /// Tries to read or write. `None` if there are no bytes or no room, and the devices have not been polled just now:
+    /// then they are to be, since the call is worth another try.
+    fn try_first<R>(
+        &self,
+        write: bool,
+        cx: &Context<'_>,
+        run: impl FnOnce(&mut Inner) -> io::Result<R>,
+    ) -> io::Result<Option<Poll<io::Result<R>>>> {
         self.shared.with(|inner| {
-            let done = inner.poll_io(&self.shared, self.id, true, cx, |inner| inner.write(self.id, data));
+            let done = run(inner);
             self.remember(inner.near(self.id));
-            done
+            let again = would_block(&done) && inner.engines.is_due();
+            (!again).then(|| inner.pend(self.id, write, cx, done))
+        })
+    }
+
+    /// Tries to read or write once more.
+    fn try_last<R>(
+        &self,
+        write: bool,
+        cx: &Context<'_>,
+        run: impl FnOnce(&mut Inner) -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        self.shared.with(|inner| {
+            let done = run(inner);
+            inner.pend(self.id, write, cx, done)
         })?
     }
 

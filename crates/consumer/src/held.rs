@@ -67,6 +67,13 @@ impl<G> Counted<G> {
     }
 }
 
+impl Counted<()> {
+    /// Counts as a lock, for work between two locks that a signal handler must not abandon.
+    pub fn whole() -> Counted<()> {
+        Counted::new(|| ())
+    }
+}
+
 impl<G: Deref> Deref for Counted<G> {
     type Target = G::Target;
     fn deref(&self) -> &G::Target {

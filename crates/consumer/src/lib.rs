@@ -27,6 +27,7 @@ pub mod consumer;
 mod expected;
 pub mod held;
 pub mod link;
+pub mod lookers;
 pub mod memory;
 mod moved;
 pub mod pace;

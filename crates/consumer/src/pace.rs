@@ -78,13 +78,14 @@ impl Pace {
     }
 
     /// Starts a pause; `bytes` is the total of payload bytes moved so far. Returns how long to poll
-    /// before sleeping, in nanoseconds; 0 means not at all.
-    pub fn on_pause(&mut self, bytes: u64, look: Look) -> u64 {
+    /// before sleeping, in nanoseconds; 0 means not at all. If it pays to poll, `may` is asked with that time
+    /// whether there is a place for one more that polls.
+    pub fn on_pause(&mut self, bytes: u64, look: Look, may: impl FnOnce(u64) -> bool) -> u64 {
         self.look_ns = look.look_ns;
         let little = self.frames <= LITTLE && bytes - self.bytes <= look.little;
         (self.frames, self.bytes) = (0, bytes);
         let looks = self.may_look && little && self.usual_ns <= look.short_ns;
-        self.looked = looks && self.skip == 0;
+        self.looked = looks && self.skip == 0 && may(look.look_ns);
         self.skip -= u32::from(looks && self.skip > 0);
         if self.looked { look.look_ns } else { 0 }
     }
@@ -114,7 +115,7 @@ mod tests {
         for _ in 0..count {
             pace.on_frames(1);
             let bytes = pace.bytes + 128;
-            look = pace.on_pause(bytes, Look::DEVICE);
+            look = pace.on_pause(bytes, Look::DEVICE, |_| true);
             pace.on_resume(ns);
         }
         look
@@ -128,10 +129,11 @@ mod tests {
         assert_eq!(after(&mut pace, 2, 500_000), 0, "a long pause has an effect at once");
         after(&mut pace, 60, 10_000);
         pace.on_frames(3);
-        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), 0, "many frames");
+        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |_| true), 0, "many frames");
         pace.on_frames(1);
-        assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE), 0, "much payload");
-        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE), Look::DEVICE.look_ns);
+        assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE, |_| true), 0, "much payload");
+        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |_| false), 0, "no place");
+        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |ns| ns > 0), Look::DEVICE.look_ns);
         assert_eq!(after(&mut Pace::new(1), 40, 10_000), 0, "one CPU");
     }
 
@@ -141,7 +143,7 @@ mod tests {
             let (mut pace, mut looks) = (Pace::new(2), 0);
             for _ in 0..40 {
                 pace.on_frames(1);
-                looks = pace.on_pause(pace.bytes + 256_000, look);
+                looks = pace.on_pause(pace.bytes + 256_000, look, |_| true);
                 pace.on_resume(10_000);
             }
             looks
@@ -155,7 +157,7 @@ mod tests {
         let (mut pace, mut looks) = (Pace::new(2), 0);
         for _ in 0..20_000 {
             pace.on_frames(1);
-            let look = pace.on_pause(pace.bytes + 128, Look::DEVICE);
+            let look = pace.on_pause(pace.bytes + 128, Look::DEVICE, |_| true);
             looks += u32::from(look > 0);
             pace.on_resume(look + 50_000);
         }
@@ -164,7 +166,7 @@ mod tests {
         let mut looks = 0;
         for _ in 0..20_000 {
             pace.on_frames(1);
-            looks += u32::from(pace.on_pause(pace.bytes + 128, Look::DEVICE) > 0);
+            looks += u32::from(pace.on_pause(pace.bytes + 128, Look::DEVICE, |_| true) > 0);
             pace.on_resume(10_000);
         }
         assert!(looks > 18_000, "{looks}");

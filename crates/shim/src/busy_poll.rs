@@ -6,6 +6,7 @@
 
 use crate::service;
 use baton_consumer::clock;
+use baton_consumer::lookers::{Lookers, Place};
 use baton_consumer::pace::{Look, Pace};
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
@@ -13,9 +14,14 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 static CPUS: OnceLock<usize> = OnceLock::new();
+static LOOKERS: OnceLock<Lookers> = OnceLock::new();
+
+fn cpus() -> usize {
+    *CPUS.get_or_init(|| available_parallelism().map_or(1, usize::from))
+}
 
 thread_local! {
-    static PACE: RefCell<Pace> = RefCell::new(Pace::new(*CPUS.get_or_init(|| available_parallelism().map_or(1, usize::from))));
+    static PACE: RefCell<Pace> = RefCell::new(Pace::new(cpus()));
     /// The number of bytes that this thread has read and written.
     static CARRIED: Cell<u64> = const { Cell::new(0) };
 }
@@ -30,17 +36,26 @@ pub struct Pause {
     begun: u64,
     /// How long it polls, in nanoseconds.
     look: u64,
+    /// This thread's place, until it sleeps.
+    place: Option<Place<'static>>,
 }
 
 impl Pause {
     pub fn begin() -> Pause {
         let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
-        let look = with(|pace| pace.on_pause(CARRIED.try_with(Cell::get).unwrap_or(0), look)).unwrap_or(0);
-        Pause { begun: clock::at_once(), look }
+        let begun = clock::at_once();
+        let mut place = None;
+        let enter = |ns| {
+            place = LOOKERS.get_or_init(|| Lookers::new(cpus())).enter(begun, ns);
+            place.is_some()
+        };
+        let carried = CARRIED.try_with(Cell::get).unwrap_or(0);
+        let look = with(|pace| pace.on_pause(carried, look, enter)).unwrap_or(0);
+        Pause { begun, look, place }
     }
 
     /// Polls memory until `is_over`, for as long as it pays. Returns the pause if it goes on.
-    pub fn look(self, is_over: impl Fn() -> bool) -> Option<Pause> {
+    pub fn look(mut self, is_over: impl Fn() -> bool) -> Option<Pause> {
         while self.passed() < self.look {
             if is_over() {
                 self.end(1);
@@ -48,19 +63,21 @@ impl Pause {
             }
             std::hint::spin_loop();
         }
+        self.place = None;
         Some(self)
     }
 
     /// Waits until `go` finds something, or until the time `left` has passed. `go` sleeps for the time
     /// it is given at most, and returns its result and the number of events that it found. It is called
     /// with zero while the thread polls.
-    pub fn wait<T>(self, left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
+    pub fn wait<T>(mut self, left: Option<Duration>, mut go: impl FnMut(Option<Duration>) -> (T, usize)) -> T {
         let mut outcome = None;
         if left.is_none_or(|left| left > Duration::from_nanos(self.look)) {
             while outcome.is_none() && self.passed() < self.look {
                 outcome = Some(go(Some(Duration::ZERO))).filter(|(_, count)| *count > 0);
             }
         }
+        self.place = None;
         let (outcome, count) = outcome.unwrap_or_else(|| go(left));
         self.end(count);
         outcome

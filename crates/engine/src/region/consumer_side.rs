@@ -159,7 +159,15 @@ impl ConsumerRegion {
     #[must_use]
     #[inline]
     pub fn must_wake_engine(&self) -> bool {
-        self.untold.replace(false) && claim_wake(&self.region.header().engine_asleep.word)
+        self.has_rung() && claim_wake(&self.region.header().engine_asleep.word)
+    }
+
+    /// True if there were doorbells or requests since the last time that this was asked. For an engine that never
+    /// sleeps, since its consumer drives it.
+    #[must_use]
+    #[inline]
+    pub fn has_rung(&self) -> bool {
+        self.untold.replace(false)
     }
 
     /// Says that the consumer is about to sleep. False if a completion turned

@@ -168,7 +168,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         if wait.is_zero() {
             return Ok(());
         }
-        let look_ns = self.pace.on_pause(self.stats.bytes_in + self.stats.bytes_out, Look::DEVICE);
+        let look_ns = self.pace.on_pause(self.stats.bytes_in + self.stats.bytes_out, Look::DEVICE, |_| true);
         let start = nanos();
         let mut worked = false;
         while !worked && nanos() - start < look_ns {

@@ -1,0 +1,233 @@
+//! The engines inside the program, under a lock of their own: while one thread drives them, others read, write and
+//! take in results.
+//!
+//! ```text
+//!  call: | library's lock: copies bytes, rings |  nobody drives  --> drives the engines, then takes in the results
+//!                                                 somebody does  --> leaves: that thread drives once more
+//! ```
+//!
+//! A thread that leaves has noted before that something was rung. One that drives looks for such a note after it has
+//! released the lock, so none is lost. It drives a few rounds on behalf of others, then leaves the rest to the library's
+//! thread.
+//!
+//! *Order of locks*: the library's lock comes first. A thread that drives has no other lock, except for a
+//! [posted](super::posted) buffer and on the library's thread.
+
+use super::batch;
+use super::direct::TICK;
+use super::local_engine::LocalEngine;
+use super::shared::Shared;
+use baton_consumer::held::Counted;
+use baton_engine::streamer::PostedReceive;
+use baton_ipc::engine::monotonic;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Nanoseconds without a poll after which a call that only sends polls the device too.
+const FRESH: u64 = 100_000;
+
+/// Nanoseconds after a poll during which a call that finds nothing does not poll again.
+const JUST_NOW: u64 = 20_000;
+
+/// Most rounds of engine work in one call: taking in completions may give an engine more to do.
+const ROUNDS: u32 = 8;
+
+/// The engines of this program.
+#[derive(Default)]
+pub(super) struct Engines {
+    list: Mutex<Vec<LocalEngine>>,
+    /// Number of engines.
+    count: AtomicUsize,
+    /// Doorbells may have been rung since somebody last began to drive.
+    rung: AtomicBool,
+    /// Written bytes are waiting for the end of a batch.
+    waits: AtomicBool,
+    /// Number of polls of all devices that have begun.
+    polls: AtomicU64,
+    /// When the last poll began, in nanoseconds of `CLOCK_MONOTONIC`.
+    looked_at: AtomicU64,
+}
+
+/// The locked engines.
+pub(super) type Locked<'a> = Counted<MutexGuard<'a, Vec<LocalEngine>>>;
+
+impl Engines {
+    /// Takes the lock.
+    pub fn lock(&self) -> Locked<'_> {
+        Counted::new(|| self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the lock if nobody drives.
+    pub fn try_lock(&self) -> Option<Locked<'_>> {
+        Counted::if_free(|| match self.list.try_lock() {
+            Ok(list) => Some(list),
+            Err(TryLockError::Poisoned(list)) => Some(list.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
+    }
+
+    /// True if there is none.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Adds an engine.
+    pub fn add(&self, engine: LocalEngine) {
+        let mut list = self.lock();
+        list.push(engine);
+        self.count.store(list.len(), Ordering::Relaxed);
+    }
+
+    /// Drops the engines that `is_lost` selects. Returns true if there were some.
+    pub fn lose(&self, is_lost: impl FnMut(&mut LocalEngine) -> bool) -> bool {
+        self.lose_of(&mut self.lock(), is_lost)
+    }
+
+    fn lose_of(&self, list: &mut Vec<LocalEngine>, is_lost: impl FnMut(&mut LocalEngine) -> bool) -> bool {
+        let before = list.len();
+        list.extract_if(.., is_lost).for_each(drop);
+        self.count.store(list.len(), Ordering::Relaxed);
+        list.len() != before
+    }
+
+    /// Notes that a doorbell was rung.
+    pub fn note_rung(&self) {
+        self.rung.store(true, Ordering::Release);
+    }
+
+    /// True if a doorbell was rung that nobody has begun to drive for. The question comes after the caller's release of
+    /// the lock, or before it tries to take it, so that of two threads one sees the other.
+    pub fn is_rung(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.rung.load(Ordering::Acquire)
+    }
+
+    /// Calls `run`, which drives, while there is something to drive for and no other thread drives. Returns true if there
+    /// still is after [`ROUNDS`]: this thread has driven for others long enough.
+    fn while_rung(&self, mut run: impl FnMut(Locked<'_>)) -> bool {
+        for _ in 0..ROUNDS {
+            if !self.is_rung() {
+                return false;
+            }
+            let Some(list) = self.try_lock() else { return false };
+            run(list);
+        }
+        self.is_rung()
+    }
+
+    /// True if the devices were not polled for a while.
+    pub fn is_stale(&self, clock: u64) -> bool {
+        self.age(clock) > FRESH
+    }
+
+    fn age(&self, clock: u64) -> u64 {
+        clock.saturating_sub(self.looked_at.load(Ordering::Relaxed))
+    }
+
+    /// True if a call that found nothing to read or no space polls the devices.
+    pub fn is_due(&self) -> bool {
+        !self.is_empty() && self.age(monotonic()) > JUST_NOW
+    }
+}
+
+impl Shared {
+    /// Polls the devices, unless another thread has begun to since this call began. Returns true if an engine was lost.
+    pub(super) fn poll_devices(&self) -> bool {
+        let engines = &self.engines;
+        if engines.is_empty() {
+            return false;
+        }
+        let begun = engines.polls.load(Ordering::SeqCst);
+        let mut list = engines.lock();
+        engines.polls.load(Ordering::SeqCst) == begun && self.drive_all(&mut list, monotonic(), true, None)
+    }
+
+    /// Drives all engines, that of a region with a buffer for the bytes of a connection. Returns true if one was lost.
+    pub(super) fn drive_all(
+        &self,
+        list: &mut Vec<LocalEngine>,
+        clock: u64,
+        receive: bool,
+        mut posted: Option<(u32, &mut PostedReceive<'_>)>,
+    ) -> bool {
+        let engines = &self.engines;
+        engines.rung.store(false, Ordering::SeqCst);
+        if receive {
+            engines.polls.fetch_add(1, Ordering::SeqCst);
+            engines.looked_at.store(clock, Ordering::Relaxed);
+        }
+        let lost = engines.lose_of(list, |local| {
+            let posted = posted.as_mut().filter(|(region, _)| local.drives(*region)).map(|(_, posted)| &mut **posted);
+            local.runner.drive(clock, receive, posted).is_err()
+        });
+        self.hurry(clock, || list.iter_mut().filter_map(|local| local.runner.timeout()).min());
+        lost
+    }
+
+    /// Has the engines send what was written, and takes in the results, unless a batch is open or another thread
+    /// drives them. That one does it then. To be called without the library's lock.
+    pub(super) fn drive(&self) {
+        let engines = &self.engines;
+        if engines.is_empty() {
+            return;
+        }
+        if batch::is_open() {
+            if !engines.waits.swap(true, Ordering::Relaxed) {
+                self.hurry(monotonic(), || Some(TICK));
+            }
+            return;
+        }
+        if engines.waits.load(Ordering::Relaxed) && engines.waits.swap(false, Ordering::Relaxed) {
+            batch::sent();
+        }
+        let left = engines.while_rung(|mut list| {
+            let clock = monotonic();
+            let receive = engines.is_stale(clock);
+            let lost = self.drive_all(&mut list, clock, receive, None);
+            drop(list);
+            if receive {
+                self.note_look();
+            }
+            let mut inner = self.lock();
+            inner.hear_driven(self, lost);
+            inner.wake_engines();
+        });
+        if left {
+            self.look_again();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::thread;
+
+    #[test]
+    fn nothing_that_was_rung_is_left_when_all_have_gone() {
+        const THREADS: u64 = 2;
+        let (engines, rung, driven) = (Engines::default(), AtomicU64::new(0), AtomicU64::new(0));
+        let meeting = Barrier::new(THREADS as usize);
+        let call = |round: u64| {
+            meeting.wait();
+            rung.fetch_add(1, Ordering::SeqCst);
+            engines.note_rung();
+            // Once more is the share of the library's thread.
+            while engines.while_rung(|list| {
+                engines.rung.store(false, Ordering::SeqCst);
+                driven.store(rung.load(Ordering::SeqCst), Ordering::SeqCst);
+                // The others come meanwhile.
+                thread::yield_now();
+                drop(list);
+            }) {}
+            meeting.wait();
+            u64::from(driven.load(Ordering::SeqCst) < THREADS * round)
+        };
+        let left = thread::scope(|scope| {
+            let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(|| (1..=10_000).map(call).sum::<u64>())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(left, 0, "calls came and went, and nobody drove for them");
+    }
+}
