@@ -19,6 +19,7 @@ use super::batch;
 use super::local_engine::LocalEngine;
 use super::shared::{Guard, Inner, Shared};
 use baton_consumer::held::Counted;
+use baton_engine::streamer::PostedReceive;
 use baton_ipc::engine::monotonic;
 use baton_port::wait::WaitSet;
 use std::io;
@@ -28,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Longest time that a device goes without a poll while calls poll it now and then.
-pub(super) const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(2);
 
 /// Longest doze. It bounds the delay if a call that was woken for a frame is held up before it
 /// polls the device.
@@ -126,8 +127,65 @@ impl Shared {
         }
     }
 
+    /// Polls the devices, unless another thread has begun to since this call began. Returns true if an engine was lost.
+    pub(super) fn poll_devices(&self) -> bool {
+        if self.engines.is_empty() {
+            return false;
+        }
+        self.engines.lock_to_poll().is_some_and(|mut list| self.drive_all(&mut list, monotonic(), true, None))
+    }
+
+    /// As [`Engines::drive_all`], and wakes the thread if an engine has a timer that is due before.
+    ///
+    /// [`Engines::drive_all`]: super::engines::Engines::drive_all
+    pub(super) fn drive_all(
+        &self,
+        list: &mut Vec<LocalEngine>,
+        clock: u64,
+        receive: bool,
+        posted: Option<(u32, &mut PostedReceive<'_>)>,
+    ) -> bool {
+        let lost = self.engines.drive_all(list, clock, receive, posted);
+        self.hurry(clock, || list.iter_mut().filter_map(|local| local.runner.timeout()).min());
+        lost
+    }
+
+    /// Has the engines send what was written, and takes in the results, unless a batch is open or another thread
+    /// drives them. That one does it then. To be called without the library's lock.
+    pub(super) fn drive(&self) {
+        let engines = &self.engines;
+        if engines.is_empty() {
+            return;
+        }
+        if batch::is_open() {
+            engines.begin_batch();
+            if engines.is_rung() {
+                self.hurry(monotonic(), || Some(TICK));
+            }
+            return;
+        }
+        if engines.end_batch() {
+            batch::sent();
+        }
+        let left = engines.while_rung(|mut list| {
+            let clock = monotonic();
+            let receive = engines.is_stale(clock);
+            let lost = self.drive_all(&mut list, clock, receive, None);
+            drop(list);
+            if receive {
+                self.note_look();
+            }
+            let mut inner = self.lock();
+            inner.hear_driven(self, lost);
+            inner.wake_engines();
+        });
+        if left {
+            self.look_again();
+        }
+    }
+
     /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
-    pub(super) fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
+    fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
         const NEARLY: u64 = TICK.as_nanos() as u64;
         let until = self.attendance.until.load(Ordering::Relaxed);
         // Being late by less than a tick is acceptable.

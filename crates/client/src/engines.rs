@@ -13,10 +13,7 @@
 //! *Order of locks*: the library's lock comes first. A thread that drives has no other lock, except for a
 //! [posted](super::posted) buffer and on the library's thread.
 
-use super::batch;
-use super::direct::TICK;
 use super::local_engine::LocalEngine;
-use super::shared::Shared;
 use baton_consumer::held::Counted;
 use baton_engine::streamer::PostedReceive;
 use baton_ipc::engine::monotonic;
@@ -102,9 +99,45 @@ impl Engines {
         self.rung.load(Ordering::Acquire)
     }
 
+    /// Takes the lock for a poll of the devices. `None` if another thread has begun one since this call began.
+    pub fn lock_to_poll(&self) -> Option<Locked<'_>> {
+        let begun = self.polls.load(Ordering::SeqCst);
+        let list = self.lock();
+        (self.polls.load(Ordering::SeqCst) == begun).then_some(list)
+    }
+
+    /// Drives all engines, that of a region with a buffer for the bytes of a connection. Returns true if one was lost.
+    pub fn drive_all(
+        &self,
+        list: &mut Vec<LocalEngine>,
+        clock: u64,
+        receive: bool,
+        mut posted: Option<(u32, &mut PostedReceive<'_>)>,
+    ) -> bool {
+        self.rung.store(false, Ordering::SeqCst);
+        if receive {
+            self.polls.fetch_add(1, Ordering::SeqCst);
+            self.looked_at.store(clock, Ordering::Relaxed);
+        }
+        self.lose_of(list, |local| {
+            let posted = posted.as_mut().filter(|(region, _)| local.drives(*region)).map(|(_, posted)| &mut **posted);
+            local.runner.drive(clock, receive, posted).is_err()
+        })
+    }
+
+    /// Notes that something waits for the end of a batch.
+    pub fn begin_batch(&self) {
+        self.waits.store(true, Ordering::Relaxed);
+    }
+
+    /// True if something has waited for the end of a batch. It is sent now.
+    pub fn end_batch(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) && self.waits.swap(false, Ordering::Relaxed)
+    }
+
     /// Calls `run`, which drives, while there is something to drive for and no other thread drives. Returns true if there
     /// still is after [`ROUNDS`]: this thread has driven for others long enough.
-    fn while_rung(&self, mut run: impl FnMut(Locked<'_>)) -> bool {
+    pub fn while_rung(&self, mut run: impl FnMut(Locked<'_>)) -> bool {
         for _ in 0..ROUNDS {
             if !self.is_rung() {
                 return false;
@@ -127,74 +160,6 @@ impl Engines {
     /// True if a call that found nothing to read or no space polls the devices.
     pub fn is_due(&self) -> bool {
         !self.is_empty() && self.age(monotonic()) > JUST_NOW
-    }
-}
-
-impl Shared {
-    /// Polls the devices, unless another thread has begun to since this call began. Returns true if an engine was lost.
-    pub(super) fn poll_devices(&self) -> bool {
-        let engines = &self.engines;
-        if engines.is_empty() {
-            return false;
-        }
-        let begun = engines.polls.load(Ordering::SeqCst);
-        let mut list = engines.lock();
-        engines.polls.load(Ordering::SeqCst) == begun && self.drive_all(&mut list, monotonic(), true, None)
-    }
-
-    /// Drives all engines, that of a region with a buffer for the bytes of a connection. Returns true if one was lost.
-    pub(super) fn drive_all(
-        &self,
-        list: &mut Vec<LocalEngine>,
-        clock: u64,
-        receive: bool,
-        mut posted: Option<(u32, &mut PostedReceive<'_>)>,
-    ) -> bool {
-        let engines = &self.engines;
-        engines.rung.store(false, Ordering::SeqCst);
-        if receive {
-            engines.polls.fetch_add(1, Ordering::SeqCst);
-            engines.looked_at.store(clock, Ordering::Relaxed);
-        }
-        let lost = engines.lose_of(list, |local| {
-            let posted = posted.as_mut().filter(|(region, _)| local.drives(*region)).map(|(_, posted)| &mut **posted);
-            local.runner.drive(clock, receive, posted).is_err()
-        });
-        self.hurry(clock, || list.iter_mut().filter_map(|local| local.runner.timeout()).min());
-        lost
-    }
-
-    /// Has the engines send what was written, and takes in the results, unless a batch is open or another thread
-    /// drives them. That one does it then. To be called without the library's lock.
-    pub(super) fn drive(&self) {
-        let engines = &self.engines;
-        if engines.is_empty() {
-            return;
-        }
-        if batch::is_open() {
-            if !engines.waits.swap(true, Ordering::Relaxed) {
-                self.hurry(monotonic(), || Some(TICK));
-            }
-            return;
-        }
-        if engines.waits.load(Ordering::Relaxed) && engines.waits.swap(false, Ordering::Relaxed) {
-            batch::sent();
-        }
-        let left = engines.while_rung(|mut list| {
-            let clock = monotonic();
-            let receive = engines.is_stale(clock);
-            let lost = self.drive_all(&mut list, clock, receive, None);
-            drop(list);
-            if receive {
-                self.note_look();
-            }
-            let mut inner = self.lock();
-            inner.hear_driven(self, lost);
-            inner.wake_engines();
-        });
-        if left {
-            self.look_again();
-        }
     }
 }
 

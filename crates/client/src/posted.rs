@@ -75,7 +75,7 @@ impl Inner {
         Some(placed)
     }
 
-    /// What a read of a connection in an engine of this program waits for, if nothing is there.
+    /// The bytes that a read of a connection in an engine of this program waits for, if none are there.
     fn awaited(&self, id: u64) -> Option<Awaited> {
         let connection = self.connection(id)?;
         let &Location::Engine(InEngine { region, conn, stands: false, .. }) = connection.location() else {

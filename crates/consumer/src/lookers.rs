@@ -2,7 +2,7 @@
 //!
 //! Each takes a CPU from threads that have something to do, and one of those may drive the engine for all. So half of
 //! the CPUs are left to them. With 4 threads on 2 CPUs, memcached's slowest requests (p99) took 2.1 times as long as in
-//! the kernel while all threads polled, and 1.6 times with one place.
+//! the kernel while all threads polled, and 1.7 times with one place.
 //!
 //! A place ends by itself after the time that was asked for. So one is not lost if a signal handler jumps out of the
 //! poll, or if the process forks meanwhile.
