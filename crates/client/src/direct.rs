@@ -5,13 +5,13 @@
 //!  call that finds nothing --> polls the device and takes in what came
 //!  call that sleeps        --> sleeps on the device too: no thread is woken for it
 //!  this library's thread   --> timers, orders of the broker, and the device if no call
-//!                              has polled it for a TICK and none sleeps on it
+//!                              has polled it for a tick and none sleeps on it
 //! ```
 //!
 //! One thread drives the [engines](super::engines) at a time. A sleeping thread holds no lock.
 //!
 //! *Responsibility for the device* passes between threads without a system call while the program
-//! is busy: once per [`TICK`], the thread checks whether calls have polled the device. If a call
+//! is busy: once per tick, the thread checks whether calls have polled the device. If a call
 //! sleeps on the device and nothing happens, the thread sleeps longer (it dozes), until that call
 //! ends or the engine has a timer that is due before the thread would wake.
 
@@ -19,6 +19,7 @@ use super::batch;
 use super::local_engine::LocalEngine;
 use super::shared::{Guard, Inner, Shared};
 use baton_consumer::held::Counted;
+use baton_consumer::pacing::PACING;
 use baton_engine::streamer::PostedReceive;
 use baton_ipc::engine::monotonic;
 use baton_port::wait::WaitSet;
@@ -28,14 +29,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Longest time that a device goes without a poll while calls poll it now and then.
-const TICK: Duration = Duration::from_millis(2);
-
-/// Longest doze. It bounds the delay if a call that was woken for a frame is held up before it
-/// polls the device.
-const DOZE: Duration = Duration::from_millis(100);
-
-/// How often, one [`TICK`] each, the thread yields the lock to calls before it insists on it.
+/// How often, one tick each, the thread yields the lock to calls before it insists on it.
 const LEAVES: u32 = 8;
 
 /// The library thread's share of that responsibility.
@@ -160,7 +154,7 @@ impl Shared {
         if batch::is_open() {
             engines.begin_batch();
             if engines.is_rung() {
-                self.hurry(monotonic(), || Some(TICK));
+                self.hurry(monotonic(), || Some(PACING.tick));
             }
             return;
         }
@@ -186,7 +180,7 @@ impl Shared {
 
     /// Wakes the thread if it would sleep too long. Calls `timeout` only if that is possible.
     fn hurry(&self, clock: u64, timeout: impl FnOnce() -> Option<Duration>) {
-        const NEARLY: u64 = TICK.as_nanos() as u64;
+        const NEARLY: u64 = PACING.tick.as_nanos() as u64;
         let until = self.attendance.until.load(Ordering::Relaxed);
         // Being late by less than a tick is acceptable.
         if until > clock + NEARLY
@@ -215,7 +209,7 @@ impl Ticker {
         let mut set = WaitSet::new();
         set.add(&shared.wake);
         // Anything but a timeout means that the thread was called or a signal arrived.
-        self.leaves = matches!(set.wait(Some(TICK)), Ok(0));
+        self.leaves = matches!(set.wait(Some(PACING.tick)), Ok(0));
         None
     }
 
@@ -238,9 +232,9 @@ impl Ticker {
             let looks = shared.attendance.looks.load(Ordering::Relaxed);
             if std::mem::replace(&mut self.looks, looks) != looks {
                 // Calls have polled the devices since the last time.
-                timeout = Some(timeout.map_or(TICK, |timeout| timeout.min(TICK)));
+                timeout = Some(timeout.map_or(PACING.tick, |timeout| timeout.min(PACING.tick)));
             } else if shared.may_doze() {
-                timeout = Some(timeout.map_or(DOZE, |timeout| timeout.min(DOZE)));
+                timeout = Some(timeout.map_or(PACING.doze, |timeout| timeout.min(PACING.doze)));
             } else {
                 shared.attendance.thread_sleeps.store(true, Ordering::SeqCst);
                 inner.prepare_pairs();

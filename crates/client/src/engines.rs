@@ -15,16 +15,12 @@
 
 use super::local_engine::LocalEngine;
 use baton_consumer::held::Counted;
+use baton_consumer::pacing::PACING;
 use baton_engine::streamer::PostedReceive;
 use baton_ipc::engine::monotonic;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-
-/// Nanoseconds without a poll after which a call that only sends polls the device too.
-const FRESH: u64 = 100_000;
-
-/// Nanoseconds after a poll during which a call that finds nothing does not poll again.
-const JUST_NOW: u64 = 20_000;
+use std::time::Duration;
 
 /// Most rounds of engine work in one call: taking in completions may give an engine more to do.
 const ROUNDS: u32 = 8;
@@ -150,16 +146,16 @@ impl Engines {
 
     /// True if the devices were not polled for a while.
     pub fn is_stale(&self, clock: u64) -> bool {
-        self.age(clock) > FRESH
+        self.age(clock) > PACING.fresh
     }
 
-    fn age(&self, clock: u64) -> u64 {
-        clock.saturating_sub(self.looked_at.load(Ordering::Relaxed))
+    fn age(&self, clock: u64) -> Duration {
+        Duration::from_nanos(clock.saturating_sub(self.looked_at.load(Ordering::Relaxed)))
     }
 
     /// True if a call that found nothing to read or no space polls the devices.
     pub fn is_due(&self) -> bool {
-        !self.is_empty() && self.age(monotonic()) > JUST_NOW
+        !self.is_empty() && self.age(monotonic()) > PACING.just_now
     }
 }
 

@@ -31,6 +31,7 @@ pub mod lookers;
 pub mod memory;
 mod moved;
 pub mod pace;
+pub mod pacing;
 pub mod qp;
 pub mod secret;
 pub mod stream;

@@ -10,25 +10,7 @@
 //! took 54 to 69 µs there, and 22 to 24 µs with one, without using more CPU time per request. So a
 //! pause counts as short if polling would make it short.
 
-/// How long it pays to poll.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Look {
-    /// How long to poll, in nanoseconds. For frames that take longer the driver sleeps.
-    look_ns: u64,
-    /// Longest usual pause, in nanoseconds, for which polling is worthwhile.
-    short_ns: u64,
-    /// Most payload bytes between two pauses that count as little work.
-    little: u64,
-}
-
-impl Look {
-    /// For frames of a device.
-    pub const DEVICE: Look = Look { look_ns: 100_000, short_ns: 80_000, little: 4096 };
-    /// For bytes of a program on this machine. As long as both sleep, a pause has two wake-ups, and it is short
-    /// once one of them polls. Sleeping lets no more accumulate than an area of the ring holds, which takes less
-    /// time to fill than a wake-up.
-    pub const PROGRAM: Look = Look { look_ns: 200_000, short_ns: 160_000, little: 1 << 20 };
-}
+use super::pacing::{Look, PACING};
 
 /// Most frames between two pauses that count as little work.
 const LITTLE: usize = 2;
@@ -65,7 +47,7 @@ impl Pace {
             frames: 0,
             bytes: 0,
             may_look: cpus > 1,
-            look_ns: Look::DEVICE.look_ns,
+            look_ns: PACING.device.look_ns,
             looked: false,
             skip: 0,
             skips: SKIPPED,
@@ -115,7 +97,7 @@ mod tests {
         for _ in 0..count {
             pace.on_frames(1);
             let bytes = pace.bytes + 128;
-            look = pace.on_pause(bytes, Look::DEVICE, |_| true);
+            look = pace.on_pause(bytes, PACING.device, |_| true);
             pace.on_resume(ns);
         }
         look
@@ -125,15 +107,15 @@ mod tests {
     fn it_looks_only_while_little_comes_soon() {
         let mut pace = Pace::new(2);
         assert_eq!(after(&mut pace, 3, 10_000), 0, "a few short pauses have no effect");
-        assert_eq!(after(&mut pace, 40, 10_000), Look::DEVICE.look_ns);
+        assert_eq!(after(&mut pace, 40, 10_000), PACING.device.look_ns);
         assert_eq!(after(&mut pace, 2, 500_000), 0, "a long pause has an effect at once");
         after(&mut pace, 60, 10_000);
         pace.on_frames(3);
-        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |_| true), 0, "many frames");
+        assert_eq!(pace.on_pause(pace.bytes, PACING.device, |_| true), 0, "many frames");
         pace.on_frames(1);
-        assert_eq!(pace.on_pause(pace.bytes + 64_000, Look::DEVICE, |_| true), 0, "much payload");
-        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |_| false), 0, "no place");
-        assert_eq!(pace.on_pause(pace.bytes, Look::DEVICE, |ns| ns > 0), Look::DEVICE.look_ns);
+        assert_eq!(pace.on_pause(pace.bytes + 64_000, PACING.device, |_| true), 0, "much payload");
+        assert_eq!(pace.on_pause(pace.bytes, PACING.device, |_| false), 0, "no place");
+        assert_eq!(pace.on_pause(pace.bytes, PACING.device, |ns| ns > 0), PACING.device.look_ns);
         assert_eq!(after(&mut Pace::new(1), 40, 10_000), 0, "one CPU");
     }
 
@@ -148,7 +130,7 @@ mod tests {
             }
             looks
         };
-        assert_eq!((much(Look::DEVICE), much(Look::PROGRAM)), (0, Look::PROGRAM.look_ns));
+        assert_eq!((much(PACING.device), much(PACING.program)), (0, PACING.program.look_ns));
     }
 
     #[test]
@@ -157,7 +139,7 @@ mod tests {
         let (mut pace, mut looks) = (Pace::new(2), 0);
         for _ in 0..20_000 {
             pace.on_frames(1);
-            let look = pace.on_pause(pace.bytes + 128, Look::DEVICE, |_| true);
+            let look = pace.on_pause(pace.bytes + 128, PACING.device, |_| true);
             looks += u32::from(look > 0);
             pace.on_resume(look + 50_000);
         }
@@ -166,7 +148,7 @@ mod tests {
         let mut looks = 0;
         for _ in 0..20_000 {
             pace.on_frames(1);
-            looks += u32::from(pace.on_pause(pace.bytes + 128, Look::DEVICE, |_| true) > 0);
+            looks += u32::from(pace.on_pause(pace.bytes + 128, PACING.device, |_| true) > 0);
             pace.on_resume(10_000);
         }
         assert!(looks > 18_000, "{looks}");

@@ -7,7 +7,8 @@
 use crate::service;
 use baton_consumer::clock;
 use baton_consumer::lookers::{Lookers, Place};
-use baton_consumer::pace::{Look, Pace};
+use baton_consumer::pace::Pace;
+use baton_consumer::pacing::PACING;
 use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::thread::available_parallelism;
@@ -42,7 +43,7 @@ pub struct Pause {
 
 impl Pause {
     pub fn begin() -> Pause {
-        let look = if service::has_pairs() { Look::PROGRAM } else { Look::DEVICE };
+        let look = if service::has_pairs() { PACING.program } else { PACING.device };
         let begun = clock::at_once();
         let mut place = None;
         let enter = |ns| {
@@ -100,13 +101,10 @@ pub fn wait<T>(left: Option<Duration>, go: impl FnMut(Option<Duration>) -> (T, u
     Pause::begin().wait(left, go)
 }
 
-/// How long a thread that polls looks at memory without asking the kernel, in nanoseconds.
-const KERNEL_DUE_NS: u64 = 10_000;
-
 /// True if a thread that polls is to ask the kernel, too, which it `asked` at that time by
 /// [`clock::at_once`]. That costs more than a look at memory.
 pub fn is_kernel_due(asked: u64) -> bool {
-    clock::at_once().saturating_sub(asked) > KERNEL_DUE_NS
+    Duration::from_nanos(clock::at_once().saturating_sub(asked)) > PACING.kernel
 }
 
 /// Returns `None` if a signal handler interrupted another use of the pace, or if the thread's local

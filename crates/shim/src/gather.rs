@@ -7,11 +7,6 @@
 //! anyway, so the nap delays none. With few connections, in request and reply, a nap would cost
 //! latency; there the thread polls ([`crate::busy_poll`]).
 
-use std::time::Duration;
-
-/// The length of a nap; the kernel's timers add about 50 µs.
-pub const NAP: Duration = Duration::from_micros(80);
-
 /// The number of reports in a round.
 const ROUND: usize = 16;
 

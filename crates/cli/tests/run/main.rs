@@ -17,6 +17,7 @@ mod telling;
 mod tls;
 mod unused;
 mod urgent;
+mod waiting;
 mod world;
 
 use baton_testkit::{need_program, need_root, output, run, wait_for};
@@ -223,6 +224,22 @@ fn a_link_that_is_not_used_ends() {
     need_program!("python3");
     unused::the_library_s_thread_ends_and_comes_back(&World::quiet().inside());
     unused::the_library_s_thread_ends_and_comes_back(&World::quiet());
+}
+
+#[test]
+fn an_idle_program_hardly_wakes_up() {
+    need_root!();
+    need_program!("clang");
+    need_program!("python3");
+    waiting::an_idle_program_hardly_wakes_up(&World::quiet().inside());
+}
+
+#[test]
+fn two_programs_answer_side_by_side() {
+    need_root!();
+    need_program!("clang");
+    need_program!("python3");
+    waiting::two_programs_answer_side_by_side(&World::quiet().inside());
 }
 
 #[test]

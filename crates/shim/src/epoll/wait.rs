@@ -2,12 +2,12 @@
 
 use crate::busy_poll;
 use crate::connections::rest_if_unused;
-use crate::gather;
 use crate::os::epoll::Room;
 use crate::os::signals;
 use crate::service::{has_pairs, is_direct, look};
 use crate::set::Set;
 use baton_client::begin_batch;
+use baton_consumer::pacing::PACING;
 use libc::epoll_event;
 use rustix::thread::{NanosleepRelativeResult, Timespec, nanosleep};
 use std::sync::atomic::Ordering;
@@ -88,7 +88,7 @@ const LONG: Duration = Duration::from_millis(1);
 
 /// Sleeps briefly to let requests gather. A signal interrupts it like a wait.
 fn nap() -> Result<Woken, i32> {
-    let span = Timespec { tv_sec: 0, tv_nsec: gather::NAP.subsec_nanos().into() };
+    let span = Timespec { tv_sec: 0, tv_nsec: PACING.nap.subsec_nanos().into() };
     match nanosleep(&span) {
         NanosleepRelativeResult::Ok => Ok(Woken::default()),
         NanosleepRelativeResult::Interrupted(_) => Err(libc::EINTR),

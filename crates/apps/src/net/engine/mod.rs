@@ -10,7 +10,8 @@ mod drive;
 
 use super::{Accept, EngineStats, Flow, Handler, Net, Stats, StreamIo};
 use baton_consumer::consumer::{Attempt, Conn, Consumer, Listener, SocketEvent};
-use baton_consumer::pace::{Look, Pace};
+use baton_consumer::pace::Pace;
+use baton_consumer::pacing::PACING;
 use baton_engine::frame_io::FrameIo;
 use baton_port::{WaitSet, Waitable};
 use baton_socket::host::{Host, HostConfig};
@@ -168,7 +169,7 @@ impl<P: FrameIo + Waitable> EngineNet<P> {
         if wait.is_zero() {
             return Ok(());
         }
-        let look_ns = self.pace.on_pause(self.stats.bytes_in + self.stats.bytes_out, Look::DEVICE, |_| true);
+        let look_ns = self.pace.on_pause(self.stats.bytes_in + self.stats.bytes_out, PACING.device, |_| true);
         let start = nanos();
         let mut worked = false;
         while !worked && nanos() - start < look_ns {
