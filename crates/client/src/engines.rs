@@ -19,7 +19,7 @@ use baton_consumer::pacing::PACING;
 use baton_engine::streamer::PostedReceive;
 use baton_ipc::engine::monotonic;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Most rounds of engine work in one call: taking in completions may give an engine more to do.
@@ -47,16 +47,12 @@ pub(super) type Locked<'a> = Counted<MutexGuard<'a, Vec<LocalEngine>>>;
 impl Engines {
     /// Takes the lock.
     pub fn lock(&self) -> Locked<'_> {
-        Counted::new(|| self.list.lock().unwrap_or_else(PoisonError::into_inner))
+        Counted::lock(&self.list)
     }
 
     /// Takes the lock if nobody drives.
     pub fn try_lock(&self) -> Option<Locked<'_>> {
-        Counted::if_free(|| match self.list.try_lock() {
-            Ok(list) => Some(list),
-            Err(TryLockError::Poisoned(list)) => Some(list.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        })
+        Counted::try_lock(&self.list)
     }
 
     /// True if there is none.
@@ -110,7 +106,8 @@ impl Engines {
         receive: bool,
         mut posted: Option<(u32, &mut PostedReceive<'_>)>,
     ) -> bool {
-        self.rung.store(false, Ordering::SeqCst);
+        // It reads the note, so that what was rung before is seen from here on.
+        self.rung.swap(false, Ordering::AcqRel);
         if receive {
             self.polls.fetch_add(1, Ordering::SeqCst);
             self.looked_at.store(clock, Ordering::Relaxed);
@@ -176,7 +173,7 @@ mod tests {
             engines.note_rung();
             // Once more is the share of the library's thread.
             while engines.while_rung(|list| {
-                engines.rung.store(false, Ordering::SeqCst);
+                engines.rung.swap(false, Ordering::AcqRel);
                 driven.store(rung.load(Ordering::SeqCst), Ordering::SeqCst);
                 // The others come meanwhile.
                 thread::yield_now();

@@ -8,7 +8,7 @@ use baton_consumer::held::Counted;
 use baton_pair::{Bell, End, Ending, Fault};
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes after which the other program is told of a longer read or write, which it need not wait for the end of.
 const PIECE: usize = 64 << 10;
@@ -28,7 +28,7 @@ impl PairEnd {
 
     /// Uses the end. `None` once its connection has left the pair.
     pub fn with<R>(&self, run: impl FnOnce(&mut End) -> R) -> Option<R> {
-        let mut end = Counted::new(|| self.end.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut end = Counted::lock(&self.end);
         end.as_mut().map(run)
     }
 
@@ -40,7 +40,7 @@ impl PairEnd {
 
     /// Takes the end out: its connection leaves the pair.
     pub fn take(&self) -> Option<End> {
-        Counted::new(|| self.end.lock().unwrap_or_else(PoisonError::into_inner)).take()
+        Counted::lock(&self.end).take()
     }
 
     /// Wakes the program at the other side, if it sleeps.

@@ -27,7 +27,7 @@ use rustix::net::sockopt::set_socket_linger;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 use std::thread;
 use std::time::Duration;
@@ -148,16 +148,12 @@ impl Shared {
     /// Takes the lock. Must not be called in a forked child, where the lock may be held forever.
     pub fn lock(&self) -> Guard<'_> {
         // The state is still valid after a panic: its cursors are always consistent.
-        Counted::new(|| self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        Counted::lock(&self.inner)
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<Guard<'_>> {
-        Counted::if_free(|| match self.inner.try_lock() {
-            Ok(inner) => Some(inner),
-            Err(TryLockError::Poisoned(inner)) => Some(inner.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        })
+        Counted::try_lock(&self.inner)
     }
 
     /// Runs `run` under the lock, then wakes sleeping engines, and drives those of this program.

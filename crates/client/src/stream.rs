@@ -240,11 +240,11 @@ impl Stream {
     /// has none: its calls fail.
     pub(super) fn near(&self) -> Option<Arc<PairEnd>> {
         self.shared.check().ok()?;
-        Counted::new(|| self.near.lock().unwrap_or_else(PoisonError::into_inner)).clone()
+        Counted::lock(&self.near).clone()
     }
 
     pub(super) fn remember(&self, near: Option<Arc<PairEnd>>) {
-        *Counted::new(|| self.near.lock().unwrap_or_else(PoisonError::into_inner)) = near;
+        *Counted::lock(&self.near) = near;
     }
 
     /// Shuts down the sending direction after all written bytes.

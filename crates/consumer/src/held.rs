@@ -9,6 +9,7 @@
 use crate::signals;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 thread_local! {
     /// Number of locks held. Only signal handlers on this thread can observe it changing.
@@ -64,6 +65,22 @@ impl<G> Counted<G> {
     pub fn if_free(lock: impl FnOnce() -> Option<G>) -> Option<Counted<G>> {
         let one = One::more();
         Some(Counted { guard: lock()?, _one: one })
+    }
+}
+
+impl<'a, T> Counted<MutexGuard<'a, T>> {
+    /// Takes a mutex, also after a thread that held it has panicked: to be used where the state is valid then, too.
+    pub fn lock(mutex: &'a Mutex<T>) -> Self {
+        Counted::new(|| mutex.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The same, if it is free.
+    pub fn try_lock(mutex: &'a Mutex<T>) -> Option<Self> {
+        Counted::if_free(|| match mutex.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        })
     }
 }
 
